@@ -60,8 +60,8 @@ pub struct Arguments {
     /// Write events in this format.
     #[arg(long, value_parser = sink_parser(), default_value = text::ROW.name, help_heading = "Output")]
     pub sink: &'static SinkRow,
-    /// Write to the file PATH instead of standard output; with --sink ctf or codetracer, to the
-    /// directory PATH. -o is the same.
+    /// Write to the file PATH instead of standard output; with --sink ctf, codetracer or parquet,
+    /// to the directory PATH. -o is the same.
     #[arg(
         short = 'w',
         short_alias = 'o',
@@ -267,6 +267,9 @@ Examples:
 
   Write a recording for ui.perfetto.dev:
     test-live --sink tef -w trace.json TRACE_DIR
+
+  Write tables for DuckDB, Spark or Polars; s3://BUCKET/PREFIX instead of DIR puts them into a bucket:
+    test-live --sink parquet -o DIR TRACE_DIR
 
   Keep a recording that CodeTracer opens, while its program runs:
     test-live --sink codetracer -o DIR net://COLLECTOR/host/TRACED/my-session

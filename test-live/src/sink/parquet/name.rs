@@ -10,6 +10,8 @@ use jiff::civil::date;
 
 /// Largest number of bytes of an encoded name: file systems take 255 for `event=` and the name.
 const MAX_ENCODED_BYTES: usize = 200;
+/// The number of bytes of `~` and a hash, encoded.
+const HASH_BYTES: usize = 19;
 /// What Hive and its successors read as a name that is not known.
 const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
 
@@ -45,17 +47,25 @@ pub(super) fn partition(event: Option<&str>, day: Day, host: Option<&str>) -> Pa
 /// long name ends in `~` and a hash of all of it.
 fn encode(name: &str) -> String {
     let mut encoded = String::with_capacity(name.len());
+    // The end of the last character before which a hash has room.
+    let mut cut = 0;
     for char in name.chars() {
         if char.is_alphanumeric() || matches!(char, '_' | '-' | '.') {
             encoded.push(char);
         } else {
             for byte in char.encode_utf8(&mut [0; 4]).bytes() {
-                push_escape(byte, &mut encoded);
+                // Writing to a `String` does not fail.
+                let _ = write!(encoded, "%{byte:02X}");
             }
         }
-        // Whatever follows is cut off.
+        if encoded.len() <= MAX_ENCODED_BYTES - HASH_BYTES {
+            cut = encoded.len();
+        }
         if encoded.len() > MAX_ENCODED_BYTES {
-            return cut(&encoded, name);
+            // Without random keys: the same name is the same directory in every run.
+            let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+            encoded.truncate(cut);
+            return format!("{encoded}%7E{hash:016x}");
         }
     }
     // Readers take these for a name that is not known.
@@ -63,26 +73,6 @@ fn encode(name: &str) -> String {
         return format!("%5F{}", encoded.get(1..).unwrap_or_default());
     }
     encoded
-}
-
-fn push_escape(byte: u8, out: &mut String) {
-    // Writing to a `String` does not fail.
-    let _ = write!(out, "%{byte:02X}");
-}
-
-/// The begin of an encoded name, and what tells it from other names with this begin.
-fn cut(encoded: &str, name: &str) -> String {
-    // Without random keys: the same name is the same directory in every run.
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-    let mut end = MAX_ENCODED_BYTES - 19;
-    while !encoded.is_char_boundary(end) {
-        end -= 1;
-    }
-    let begin = encoded.get(..end).unwrap_or_default();
-    // Not within `%XX`.
-    let escape = begin.rfind('%').filter(|escape| begin.len() - escape < 3);
-    let begin = escape.map_or(begin, |escape| begin.get(..escape).unwrap_or_default());
-    format!("{begin}%7E{hash:016x}")
 }
 
 /// The time of an event in nanoseconds since 1970, if 64 bits can hold it.
