@@ -45,6 +45,8 @@ mod sink;
 mod table;
 #[cfg(feature = "parquet")]
 mod tables;
+#[cfg(all(test, feature = "parquet"))]
+mod tests;
 
 use std::path::Path;
 

@@ -225,6 +225,13 @@ impl TableSchema {
         })
     }
 
+    /// The schema of events without any field.
+    #[cfg(test)]
+    pub(super) fn without_fields(known: &mut KnownFields) -> Result<Self, SchemaError> {
+        let scope = (Scope::Payload, "fields", None);
+        Self::with_scopes([scope; 4], known)
+    }
+
     /// The scopes that have columns, each with its node.
     pub(super) fn scopes(&self) -> &[(Scope, NodeId)] {
         &self.scopes

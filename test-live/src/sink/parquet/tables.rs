@@ -167,13 +167,25 @@ impl Tables {
         if table.bytes > limits.max_table_bytes || table.rows() >= limits.max_rows {
             self.write_rows(place.slot)?;
         }
-        if self.bytes > limits.max_bytes {
-            self.free_memory()?;
-        }
-        Ok(())
+        Ok(self.enforce_budget()?)
     }
 
-    /// Writes the rows of the largest tables, until a quarter of the budget is free.
+    /// If the tables take more memory than they may, writes the rows of the largest ones until a
+    /// quarter of it is free.
+    #[inline]
+    pub(super) fn enforce_budget(&mut self) -> Result<(), TableError> {
+        match self.bytes > self.limits.max_bytes {
+            true => self.free_memory(),
+            false => Ok(()),
+        }
+    }
+
+    /// The bytes of memory of all tables.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn free_memory(&mut self) -> Result<(), TableError> {
         let goal = self.limits.max_bytes / 4 * 3;
         let tables = self.slots.iter().enumerate();
