@@ -11,19 +11,19 @@
 //! | `procname`, `vpid` | of the trace's environment | if it does not say |
 //! | `cpu` | `cpu_id` of the packet's context | if it has none |
 //! | `loglevel` | 0 (worst) to 14 | if not declared |
-//! | `packet`, `context`, `event_context`, `fields` | structures, as in JSON | if nothing of it is visible |
+//! | `packet`, `context`, `event_context`, `fields` | structures, as in JSON | if empty |
 //!
 //! Fields are within those structures, so that none has the name of a column. Integers have the
-//! next larger of 8, 16, 32 and 64 bits. Enumerations and bit maps are `{value, label}`, with `" | "`
-//! between labels. Arrays are lists. A variant is a structure of its options, of which the others
-//! are null. A structure without members is `true`. Of members whose names differ in case only, the
-//! second is called `NAME_2`, as is a field that had another kind in another class of the same
-//! name: so `union_by_name` of DuckDB joins all files of an event.
+//! next larger of 8, 16, 32 and 64 bits. Enumerations and bit maps are `{value, label}`, with
+//! `" | "` between labels. Arrays are lists. A variant is a structure of its options, of which the
+//! others are null. A structure without members is `true`. Of members whose names differ in case
+//! only, the second is called `NAME_2`, as is a field that had another kind in another class of the
+//! same name: so `union_by_name` of DuckDB joins all files of an event.
 //!
-//! Read in this order; each module uses only those before it: `name` (names of partitions), `schema`
-//! (event classes as columns), `column` and `origins` (columns in memory), `row` (the fields of an
-//! event become a row), `destination` (finished files), `table` (one file), `tables` (all, within
-//! a budget), `classes` (which table an event is of), `sink`.
+//! Read in this order; each module uses only those before it: `name` (names of partitions),
+//! `schema` (event classes as columns), `column` and `origins` (columns in memory), `row` (the
+//! fields of an event become a row), `destination` (finished files), `table` (one file), `tables`
+//! (all, within a budget), `classes` (which table an event is of), `sink`.
 
 #[cfg(feature = "parquet")]
 mod classes;

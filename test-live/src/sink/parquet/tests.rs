@@ -18,6 +18,7 @@ fn key(number: usize) -> TableKey {
     }
 }
 
+#[expect(clippy::unwrap_used, reason = "a helper of tests")]
 fn files(directory: &Path) -> usize {
     let entries = fs::read_dir(directory).unwrap();
     let count = |path: &Path| match path.is_dir() {
