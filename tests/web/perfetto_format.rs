@@ -307,8 +307,8 @@ fn kernels_of_two_hosts_are_two_machines_with_the_same_numbers_of_threads() {
     let rows = |sql: &str| rows(&browser, sql);
     let sched = "select ifnull(c.machine_id, 0) || ' ' || c.cpu || ' ' || count(*) as row from sched s \
                  join cpu c on c.ucpu = s.ucpu group by c.machine_id, c.cpu order by row";
-    let halves = ["0 0 200", "0 1 200", "1 0 200", "1 1 200"];
-    assert_eq!(rows(sched), halves);
+    let parts = ["0 0 200", "0 1 200", "1 0 200", "1 1 200"];
+    assert_eq!(rows(sched), parts);
     let names = "select ifnull(machine_id, 0) || ' ' || tid || ' ' || name as row from thread \
                  where tid in (100, 101, 200) order by row";
     let threads = ["100 server", "101 worker", "200 client"];
