@@ -4,6 +4,7 @@
 mod archive;
 mod codetracer;
 mod durability;
+mod export;
 mod latency;
 mod links;
 mod process;
@@ -22,6 +23,7 @@ const BENCHES: &[(&str, fn())] = &[
     ("tldrs", tldrs::run),
     ("replay", replay::run),
     ("viewer", viewer::run),
+    ("export", export::run),
     ("durability", durability::run),
     ("archive", archive::run),
     ("ring", ring::run),

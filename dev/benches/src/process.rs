@@ -15,9 +15,15 @@ const TICK_MS: u64 = 10;
 
 /// Builds a program of this workspace in release mode, and returns its path.
 pub(crate) fn build(package: &str) -> PathBuf {
+    build_with(package, &[])
+}
+
+/// As [`build`], with these options of cargo.
+pub(crate) fn build_with(package: &str, options: &[&str]) -> PathBuf {
     // The cargo that built this program, with the same toolchain.
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--release", "--package", package])
+        .args(options)
         .status()
         .unwrap();
     assert!(status.success(), "{package} cannot be built");

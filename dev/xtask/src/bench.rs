@@ -37,13 +37,14 @@ pub(crate) struct Options {
 }
 
 /// The modules of `dev/benches/`.
-const BENCHES: [&str; 11] = [
+const BENCHES: [&str; 12] = [
     "latency",
     "relay",
     "links",
     "tldrs",
     "replay",
     "viewer",
+    "export",
     "durability",
     "archive",
     "ring",

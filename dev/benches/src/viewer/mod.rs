@@ -2,7 +2,7 @@
 //! also read by `babeltrace2`, CTF 2 by those of `babeltrace2` from 2.1 and `actf` that are
 //! installed.
 
-mod lttng;
+pub(crate) mod lttng;
 pub(crate) mod trace;
 
 use std::fs;
