@@ -17,11 +17,13 @@ use viewer_proto::session::Seek;
 use crate::sink::row::SinkRow;
 use crate::sink::{SINKS, SinkOptions, text};
 
+mod debug_info;
 mod info;
 mod spans;
 mod top;
 mod web;
 
+pub use debug_info::DebugInfoArguments;
 pub use info::InfoArguments;
 pub use spans::{SpanGroup, SpanSort, SpansArguments};
 pub use top::TopArguments;
@@ -146,6 +148,10 @@ pub struct ReadArguments {
     /// Show only the time range in which all streams of a trace are active; for directories.
     #[arg(long, help_heading = "Selection")]
     pub stream_intersection: bool,
+
+    /// What is shown of the addresses in events.
+    #[command(flatten)]
+    pub debug_info: DebugInfoArguments,
 
     /// Exit with status 1 if events or packets were lost, or metadata breaks a rule of CTF: nothing
     /// of such a trace is shown then.

@@ -174,12 +174,11 @@ fn open_select(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Res
     });
     let selection = selection(arguments, output)?;
     let sink = (output.open)(is_endless(arguments))?;
-    Ok(Select::new(
-        selection,
-        sink,
-        output.needs,
-        times.into_writer(),
-    ))
+    let mut select = Select::new(selection, sink, output.needs, times.into_writer());
+    if let Some(debug_info) = arguments.debug_info.open() {
+        select.set_debug_info(debug_info);
+    }
+    Ok(select)
 }
 
 /// Reports what there is to say at the end, and returns what that makes of the run.
@@ -256,7 +255,11 @@ fn archive_options(
         Bound::OfDay(..) => None,
     };
     ArchiveOptions {
-        begin: arguments.begin.and_then(nanoseconds),
+        // What is mapped in a process may have been told before.
+        begin: arguments
+            .begin
+            .filter(|_| arguments.debug_info.open().is_none())
+            .and_then(nanoseconds),
         end: arguments.end.and_then(nanoseconds),
         may_be_missing: arguments.session_not_found == Some(NotFound::End),
         memory: memory.clone(),

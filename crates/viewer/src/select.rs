@@ -14,6 +14,7 @@ use daemon::progress::ProgressBar;
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
 use crate::filter::{Filter, UndeclaredNames};
+use crate::interpret::debug_info::DebugInfo;
 use crate::mux::Stage;
 use crate::mux::slices::SliceStage;
 use crate::sink::losses::{LossSum, write_warning};
@@ -78,6 +79,8 @@ pub struct Select {
     needs: Needs,
     /// What has ended since the last flush.
     ended: Ended,
+    /// Finds what addresses are. Absent without `--debug-info`.
+    debug_info: Option<Box<DebugInfo>>,
     /// Writes a time in warnings.
     write_time: WriteTime,
     tally: Tally,
@@ -99,6 +102,7 @@ impl Select {
             sink,
             needs,
             ended: Ended::default(),
+            debug_info: None,
             write_time,
             tally: Tally::default(),
             progress: ProgressBar::hidden(),
@@ -135,9 +139,16 @@ impl Select {
     /// Makes a renderer of events for another thread. None if the sink has none.
     pub(crate) fn renderer(&self) -> Option<Box<dyn Renderer>> {
         match &self.sink {
+            // What is mapped in a process is only known by all events before.
+            _ if self.debug_info.is_some() => None,
             OpenSink::Rendered(sink) => Some(sink.renderer()),
             OpenSink::Events(_) | OpenSink::Packets(_) => None,
         }
+    }
+
+    /// Finds what the addresses in events are, and shows that with them.
+    pub fn set_debug_info(&mut self, debug_info: DebugInfo) {
+        self.debug_info = Some(Box::new(debug_info));
     }
 
     /// Shows on `bar` how many bytes of packets have been read.
@@ -239,6 +250,18 @@ impl Select {
         Place::Within
     }
 
+    /// Finds what the addresses in an event are.
+    fn locate(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let Some(debug_info) = &mut self.debug_info else {
+            return Ok(());
+        };
+        debug_info.locate(event, origin)?;
+        for warning in debug_info.take_warnings() {
+            self.write_message("warning", &warning);
+        }
+        Ok(())
+    }
+
     fn place_in_times(&mut self, time: Option<Nanoseconds>, trace: TraceKey) -> Place {
         // An event without a time is before all others.
         let time = time.unwrap_or(Nanoseconds::MIN);
@@ -291,11 +314,22 @@ impl Stage for Select {
         time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
+        if let Some(debug_info) = &mut self.debug_info {
+            debug_info.learn(event, origin)?;
+        }
         match self.place(time, origin.trace.key) {
             Place::Within => {}
             Place::Outside => return Ok(true),
             Place::Behind => return Ok(false),
         }
+        if self.debug_info.is_some() {
+            self.locate(event, origin)?;
+        }
+        let debug_info = self.debug_info.as_ref();
+        let origin = Origin {
+            locations: debug_info.map(|debug_info| debug_info.locations()),
+            ..origin
+        };
         let selection = &mut self.selection;
         if let Some(filter) = &mut selection.filter
             && !filter.matches(event, origin)
@@ -361,6 +395,9 @@ impl Stage for Select {
     fn trace_ended(&mut self, trace: TraceKey) {
         // No event of the trace comes any more, and its key is not used again.
         self.spans.remove(&trace);
+        if let Some(debug_info) = &mut self.debug_info {
+            debug_info.forget_trace(trace);
+        }
         self.ended.traces.push(trace);
     }
 

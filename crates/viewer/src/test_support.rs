@@ -66,6 +66,7 @@ impl TestOrigin {
         Origin {
             trace: &self.trace,
             stream: &self.stream,
+            locations: None,
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | `context` | the stream's event context | likewise |
 //! | `event_context` | the event's own context | likewise |
 //! | `fields` | payload | likewise |
+//! | `debug_info` | what is known of the addresses `ip`, `addr` and `call_site`: an object for each, with `bin`, `func`, `src` | with `--debug-info`, if anything is known |
 //!
 //! Fields: numbers are JSON numbers, whatever their size and base; enumerations and bit maps are
 //! `{"value": 5, "labels": ["A", "B"]}`; floating point numbers that are not finite are the strings
@@ -35,6 +36,7 @@ use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
 use timeline::{Content, DownloadFormat};
 use viewer::attach::StreamKey;
+use viewer::interpret::debug_info::EventLocations;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::json_text::{integer, string};
 use viewer::sink::{
@@ -144,8 +146,35 @@ impl Lines {
             out.truncate(begin);
             return Err(error.into());
         }
+        if let Some(locations) = origin.locations {
+            write_locations(locations, out);
+        }
         out.extend_from_slice(b"}\n");
         Ok(())
+    }
+}
+
+fn write_locations(locations: &EventLocations, out: &mut Vec<u8>) {
+    let mut before: &[u8] = b",\"debug_info\":{";
+    for (field, location) in locations.known() {
+        out.extend_from_slice(before);
+        before = b",";
+        string(field, out);
+        let texts = [
+            ("bin", &location.binary),
+            ("func", &location.function),
+            ("src", &location.source),
+        ];
+        for (place, (name, text)) in texts.into_iter().enumerate() {
+            out.extend_from_slice(if place == 0 { b":{" } else { b"," });
+            string(name, out);
+            out.push(b':');
+            string(text, out);
+        }
+        out.push(b'}');
+    }
+    if before == b"," {
+        out.push(b'}');
     }
 }
 

@@ -107,6 +107,17 @@ impl RecordKinds {
     }
 }
 
+/// The classes of entries of functions. (`-finstrument-functions`)
+const FUNCTION_ENTRIES: [&str; 2] = [
+    "lttng_ust_cyg_profile:func_entry",
+    "lttng_ust_cyg_profile_fast:func_entry",
+];
+/// The classes of exits of functions.
+const FUNCTION_EXITS: [&str; 2] = [
+    "lttng_ust_cyg_profile:func_exit",
+    "lttng_ust_cyg_profile_fast:func_exit",
+];
+
 impl RecordKind {
     /// The kind for the class `name`, where `exists` says which other classes are declared.
     pub fn of(name: &str, exists: impl Fn(&str) -> bool) -> Self {
@@ -115,12 +126,8 @@ impl RecordKind {
             "log:record" => return Self::Log,
             _ if span_target(name, SPAN_ENTER).is_some() => return Self::SpanEnter,
             _ if span_target(name, SPAN_EXIT).is_some() => return Self::SpanExit,
-            "lttng_ust_cyg_profile:func_entry" | "lttng_ust_cyg_profile_fast:func_entry" => {
-                return Self::FunctionEntry;
-            }
-            "lttng_ust_cyg_profile:func_exit" | "lttng_ust_cyg_profile_fast:func_exit" => {
-                return Self::FunctionExit;
-            }
+            _ if FUNCTION_ENTRIES.contains(&name) => return Self::FunctionEntry,
+            _ if FUNCTION_EXITS.contains(&name) => return Self::FunctionExit,
             _ => {}
         }
         let both_ways = |(begin, end)| [(begin, end, true), (end, begin, false)];
@@ -175,6 +182,11 @@ impl RecordKind {
             Self::Record | Self::Log | Self::Instant => true,
         }
     }
+}
+
+/// Whether events of a class are entries or exits of functions.
+pub(super) fn is_function_class(name: &str) -> bool {
+    FUNCTION_ENTRIES.contains(&name) || FUNCTION_EXITS.contains(&name)
 }
 
 /// The target in front of the name of an event of a span, with its colon; empty if there is none.

@@ -14,6 +14,7 @@ use ctf::model::EnvironmentValue;
 use serde::Deserialize;
 
 use super::calls::{CallRecord, Recordings};
+use super::debug_info::EventLocations;
 use super::environment::Environment;
 use super::interpreted_fields::InterpretedFields;
 use super::kernel_threads::{KernelFields, KernelThreads};
@@ -226,7 +227,8 @@ impl EdgeReader {
             return Ok(None);
         }
         let owner = self.shown_owner(key, process, thread, environment, origin);
-        let Some((kind, name)) = edge_of(&kind, class, &self.fields, environment.is_kernel) else {
+        let Some((kind, name)) = edge_of(&kind, class, &self.fields, environment.is_kernel, origin)
+        else {
             return Ok(None);
         };
         Ok(Some(Edge {
@@ -357,6 +359,7 @@ fn edge_of<'f>(
     class: &str,
     fields: &'f InterpretedFields,
     is_kernel: bool,
+    origin: Origin<'_>,
 ) -> Option<(EdgeKind, Cow<'f, str>)> {
     let (edge, name) = match kind {
         RecordKind::Record => {
@@ -370,8 +373,8 @@ fn edge_of<'f>(
         }
         RecordKind::SpanEnter => (EdgeKind::Begin, String::from_utf8_lossy(&fields.name)),
         RecordKind::SpanExit => (EdgeKind::End, String::from_utf8_lossy(&fields.name)),
-        RecordKind::FunctionEntry => (EdgeKind::Begin, function_name(fields)),
-        RecordKind::FunctionExit => (EdgeKind::End, function_name(fields)),
+        RecordKind::FunctionEntry => (EdgeKind::Begin, function_name(fields, origin)),
+        RecordKind::FunctionExit => (EdgeKind::End, function_name(fields, origin)),
         RecordKind::Begin(span) => (EdgeKind::Begin, span.shown_name(class, is_kernel).into()),
         RecordKind::End(span) => (EdgeKind::End, span.shown_name(class, is_kernel).into()),
         RecordKind::Log | RecordKind::Instant => return None,
@@ -379,8 +382,11 @@ fn edge_of<'f>(
     Some((edge, name))
 }
 
-/// The name of a function, which is its address. Not every exit says it.
-fn function_name(fields: &InterpretedFields) -> Cow<'static, str> {
+/// The name of a function: its address, if its name is not known. Not every exit says it.
+fn function_name(fields: &InterpretedFields, origin: Origin<'_>) -> Cow<'static, str> {
+    if let Some(name) = origin.locations.and_then(EventLocations::function_name) {
+        return Cow::Owned(name.to_owned());
+    }
     let address = fields.address.map(|address| format!("{address:#x}"));
     Cow::Owned(address.unwrap_or_default())
 }

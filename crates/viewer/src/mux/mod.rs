@@ -435,6 +435,7 @@ impl Mux {
                     let origin = Origin {
                         trace: &trace.info,
                         stream: &input.info,
+                        locations: None,
                     };
                     stage.packet(input.packet(), origin)?;
                     input.remove_losses_before_part();

@@ -79,6 +79,7 @@ impl Mux {
                     let origin = Origin {
                         trace: &trace.info,
                         stream: &input.info,
+                        locations: None,
                     };
                     stage.event(&event, time, origin)?
                 } else {
@@ -114,6 +115,7 @@ impl Mux {
         let origin = Origin {
             trace: &trace.info,
             stream: &input.info,
+            locations: None,
         };
         let is_wanted = if let Some(event) = input.event(declared) {
             stage.event(&event, time, origin)?

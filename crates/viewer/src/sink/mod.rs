@@ -11,6 +11,7 @@ use thiserror::Error;
 
 pub use self::render::{EventTime, RenderedRun, Renderer};
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
+use crate::interpret::debug_info::EventLocations;
 use crate::time::Nanoseconds;
 
 /// A destination of events, which have been put in order.
@@ -167,6 +168,8 @@ pub struct Origin<'a> {
     pub trace: &'a TraceInfo,
     /// The stream that the event is of.
     pub stream: &'a StreamInfo,
+    /// What the addresses in the event are. Absent without `--debug-info`.
+    pub locations: Option<&'a EventLocations>,
 }
 
 /// A number in a field of an event.

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Base, Labels, Scope};
 use daemon::event_text::push_value;
+use viewer::interpret::debug_info::EventLocations;
 
 /// Members of the packet context that describe the packet, and not the event. Readers of most
 /// traces do not see them.
@@ -156,6 +157,18 @@ impl LogFields {
                 // Writing to memory does not fail.
                 let _ = write!(self.contexts, " {name}={other}");
             }
+        }
+    }
+
+    /// Adds what the addresses in the event are. The name of a function takes the place of its
+    /// address.
+    pub(super) fn push_locations(&mut self, locations: &EventLocations) {
+        for (name, text) in locations.fields() {
+            self.push_text(name, text);
+        }
+        if let Some(name) = locations.function_name() {
+            self.captured.clear();
+            self.captured.push_str(name);
         }
     }
 

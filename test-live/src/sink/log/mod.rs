@@ -33,6 +33,7 @@ use daemon::event_text::{EventSource, SourceId};
 use daemon::open_spans::{EndedSpan, OpenSpans, SpanEdge};
 use viewer::attach::TraceKey;
 use viewer::interpret::calls::{CallRecord, Recordings};
+use viewer::interpret::debug_info::EventLocations;
 use viewer::interpret::environment::Environment;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
 use viewer::interpret::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
@@ -106,6 +107,8 @@ struct Head<'a> {
     host: Host,
     /// Whether the streams of the trace are those of CPUs.
     has_cpus: bool,
+    /// What the addresses in the event are.
+    locations: Option<&'a EventLocations>,
 }
 
 impl Head<'_> {
@@ -181,6 +184,9 @@ impl<W: Write> Log<W> {
         });
         visit(&mut self.fields)?;
         self.fields.push_other_ids();
+        if let Some(locations) = head.locations {
+            self.fields.push_locations(locations);
+        }
         let environment = head.environment;
         let context = &self.fields.head;
         let is_recording = environment.is_recording;
@@ -334,6 +340,7 @@ fn push_name(
             line.push_printable(": ");
             line.push_printable(captured);
         }
+        // What is captured of a function is its name, if that is known.
         member => {
             line.push_printable(&format!(" {member}="));
             line.push_printable(captured);
@@ -392,6 +399,7 @@ impl<W: Write> Sink for Log<W> {
             trace,
             host: self.names.host(environment.host, trace),
             has_cpus,
+            locations: origin.locations,
         };
         if has_json_args(class.name()) && self.write_sent(event, head)? {
             return Ok(buffer::write_if_full(&mut self.out, &mut self.output)?);

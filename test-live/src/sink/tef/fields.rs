@@ -4,6 +4,7 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 use serde::de::IgnoredAny;
+use viewer::interpret::debug_info::EventLocations;
 use viewer::json_fields::{JsonFields, JsonPosition};
 use viewer::json_text::{self, boolean, integer, lossy_string, string};
 
@@ -82,6 +83,8 @@ enum Argument {
 pub(super) struct EventFields {
     numbers: [Option<i128>; MEMBERS],
     texts: [Vec<u8>; MEMBERS],
+    /// The name of the function that is entered or left.
+    function_name: Vec<u8>,
     /// Members of a JSON object, from the payload.
     arguments: Vec<u8>,
     /// Members of a JSON object, from contexts.
@@ -103,6 +106,7 @@ impl EventFields {
         self.numbers = [None; MEMBERS];
         // Cleared, not replaced, because the next event uses their memory again.
         self.texts.iter_mut().for_each(Vec::clear);
+        self.function_name.clear();
         self.arguments.clear();
         self.context.clear();
         self.is_context_shown = false;
@@ -137,6 +141,26 @@ impl EventFields {
     /// A text; empty if it is not there.
     pub(super) fn text(&self, member: Member) -> &[u8] {
         self.texts.get(member as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds what the addresses in the event are.
+    pub(super) fn add_locations(&mut self, locations: &EventLocations) {
+        self.function_name.clear();
+        let name = locations.function_name().unwrap_or_default();
+        self.function_name.extend_from_slice(name.as_bytes());
+        for (name, text) in locations.fields() {
+            if !self.arguments.is_empty() {
+                self.arguments.push(b',');
+            }
+            string(name, &mut self.arguments);
+            self.arguments.push(b':');
+            string(text, &mut self.arguments);
+        }
+    }
+
+    /// The name of the function that the event says is entered or left; empty if it is not known.
+    pub(super) fn function_name(&self) -> &[u8] {
+        &self.function_name
     }
 
     /// Writes the members of `args`.

@@ -171,6 +171,9 @@ impl<W: Write> Tef<W> {
     ) -> Result<(), SinkError> {
         self.fields.begin_event(kind.is_generic());
         visit(&mut self.fields)?;
+        if let Some(locations) = origin.locations {
+            self.fields.add_locations(locations);
+        }
         // An event without a time is shown where the one before it was.
         self.now = time.unwrap_or(self.now);
         let (fields, records) = (&self.fields, &mut self.records);
@@ -359,10 +362,12 @@ fn write_members(
         RecordKind::Begin(span) | RecordKind::End(span) if phase != b"i" => {
             span.name.as_bytes().into()
         }
-        RecordKind::FunctionEntry | RecordKind::FunctionExit => {
-            let address = fields.unsigned(Member::Address);
-            format!("{address:#x}").into_bytes().into()
-        }
+        RecordKind::FunctionEntry | RecordKind::FunctionExit => match fields.function_name() {
+            b"" => format!("{:#x}", fields.unsigned(Member::Address))
+                .into_bytes()
+                .into(),
+            name => name.into(),
+        },
         _ => event.as_bytes().into(),
     };
     let category = match kind {

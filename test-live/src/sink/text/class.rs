@@ -86,7 +86,9 @@ impl ClassPrograms {
             packet.begin(event, names, style)?;
         }
         line.literal(&packet.text);
-        class.program.run(event.fields(), line, style)
+        class
+            .program
+            .run_with(event.fields(), origin.locations, line, style)
     }
 }
 
@@ -109,12 +111,13 @@ impl ClassProgram {
             .into_iter()
             .filter_map(|(scope, root)| Some((scope, root?)));
         let context = stream.packet_context();
+        let has_location = origin.locations.is_some_and(|of| of.ip.is_some());
         // The context of the packet has been written before, as a text of its own.
         let follows = context.is_some_and(|context| !context.is_hidden());
         Self {
             trace: origin.trace.key,
             header: header(event, origin.trace, fields, names.header, style).into(),
-            program: Program::new(roots, names, style, follows),
+            program: Program::with_debug_info(roots, names, style, follows, has_location),
         }
     }
 }

@@ -4,6 +4,8 @@
 use ctf::decode::{FieldError, Fields};
 use ctf::model::{Base, Encoding, FieldClass, Integer, Length, Scope, Structure};
 
+use viewer::interpret::debug_info::{EventLocations, Location};
+
 use super::line::{Line, Literal};
 use super::style::Style;
 use super::values::{Names, Values, escape};
@@ -58,6 +60,26 @@ enum Field {
     Other(FieldClass, bool),
     /// A field that is not shown.
     Hidden(FieldClass),
+    /// What the context `ip` is: one text of it.
+    Location(LocationText),
+}
+
+/// A text about an address.
+#[derive(Debug, Clone, Copy)]
+enum LocationText {
+    Binary,
+    Function,
+    Source,
+}
+
+impl LocationText {
+    fn of(self, location: &Location) -> &str {
+        match self {
+            Self::Binary => &location.binary,
+            Self::Function => &location.function,
+            Self::Source => &location.source,
+        }
+    }
 }
 
 /// The texts of the numbers of an enumeration that were shown last, each at the low bits of its
@@ -89,7 +111,19 @@ impl Program {
         roots: impl IntoIterator<Item = (Scope, &'s Structure)>,
         names: Names,
         style: &Style,
+        follows: bool,
+    ) -> Self {
+        Self::with_debug_info(roots, names, style, follows, false)
+    }
+
+    /// The program for `roots`, as [`new`](Self::new) makes it. `has_location`: events have a last
+    /// member in the common context, which says what their context `ip` is.
+    pub(super) fn with_debug_info<'s>(
+        roots: impl IntoIterator<Item = (Scope, &'s Structure)>,
+        names: Names,
+        style: &Style,
         mut follows: bool,
+        has_location: bool,
     ) -> Self {
         let mut program = Self::default();
         for (scope, root) in roots {
@@ -111,15 +145,31 @@ impl Program {
                 Scope::Payload => names.payload,
                 _ => names.context,
             };
-            program.structure(root, named, style);
+            let has_location = has_location && scope == Scope::CommonContext;
+            program.open_structure(root, named, style);
+            if has_location {
+                program.location(named, style);
+            }
+            program.literal(" }");
         }
         program
     }
 
-    /// Writes the fields in the bytes of an event.
+    /// Writes the fields in the bytes of a packet's context.
     pub(super) fn run(
         &mut self,
+        fields: Fields<'_>,
+        line: &mut Line<'_>,
+        style: &Style,
+    ) -> Result<(), FieldError> {
+        self.run_with(fields, None, line, style)
+    }
+
+    /// Writes the fields in the bytes of an event, and what its addresses are.
+    pub(super) fn run_with(
+        &mut self,
         mut fields: Fields<'_>,
+        locations: Option<&EventLocations>,
         line: &mut Line<'_>,
         style: &Style,
     ) -> Result<(), FieldError> {
@@ -146,6 +196,11 @@ impl Program {
                     line.end_borrow(pending);
                 }
                 Field::Hidden(class) => fields.skip_field(class)?,
+                Field::Location(text) => {
+                    let location = locations.and_then(|of| of.ip.as_deref());
+                    let text = location.map_or("", |location| text.of(location));
+                    escape(&mut line, text.as_bytes());
+                }
             }
         }
         line.literal(&self.next.text);
@@ -165,6 +220,39 @@ impl Program {
     }
 
     fn structure(&mut self, structure: &Structure, named: bool, style: &Style) {
+        self.open_structure(structure, named, style);
+        self.literal(" }");
+    }
+
+    /// The member `debug_info`, as `babeltrace2` calls it, after others.
+    fn location(&mut self, named: bool, style: &Style) {
+        self.literal(", ");
+        self.name("debug_info", named, style);
+        self.literal("{");
+        let texts = [
+            ("bin", LocationText::Binary),
+            ("func", LocationText::Function),
+            ("src", LocationText::Source),
+        ];
+        for (place, (name, text)) in texts.into_iter().enumerate() {
+            self.literal(if place == 0 { " " } else { ", " });
+            self.name(name, named, style);
+            self.text(Field::Location(text), style);
+        }
+        self.literal(" }");
+    }
+
+    fn name(&mut self, name: &str, named: bool, style: &Style) {
+        if named {
+            self.literal(style.name);
+            self.literal(name);
+            self.literal(style.end);
+            self.literal(" = ");
+        }
+    }
+
+    /// A structure without its last brace.
+    fn open_structure(&mut self, structure: &Structure, named: bool, style: &Style) {
         self.align(structure.alignment);
         self.literal("{");
         let mut first = true;
@@ -175,15 +263,9 @@ impl Program {
             }
             self.literal(if first { " " } else { ", " });
             first = false;
-            if named {
-                self.literal(style.name);
-                self.literal(&member.name);
-                self.literal(style.end);
-                self.literal(" = ");
-            }
+            self.name(&member.name, named, style);
             self.class(&member.class, named, style);
         }
-        self.literal(" }");
     }
 
     fn class(&mut self, class: &FieldClass, named: bool, style: &Style) {

@@ -227,6 +227,7 @@ fn show_slice(
                 let origin = Origin {
                     trace: &lost.trace,
                     stream: &lost.stream,
+                    locations: None,
                 };
                 stage.lost(&lost.loss, origin)?;
                 losses += 1;

@@ -1,0 +1,31 @@
+//! Functions and source lines of addresses in traced programs.
+//!
+//! A trace says by its events what is mapped where in a process, and which addresses were executed.
+//! This package finds what those addresses are in the files of programs and libraries, or in
+//! separate files with debug information. Where there is a choice, it does what `babeltrace2` 2.0
+//! does: for text, its `debug_info` is compared to the byte.
+//!
+//! Read in this order:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`mappings`] | what is mapped in each process; pure |
+//! | `dwarf` | functions and lines in debug information |
+//! | `elf` | what is read of a file: symbols, build ids, debug information |
+//! | `search` | where the files of a binary are, and those that have been read |
+//! | [`symbolizer`] | addresses as text, remembered |
+//!
+//! Names of files, and the files themselves, may be anyone's. Only regular files are opened, by
+//! paths without `..`; what is read and kept of them is bounded; a file that is not what it should
+//! be is ignored, with one warning.
+
+mod dwarf;
+mod elf;
+mod error;
+pub mod mappings;
+mod search;
+pub mod symbolizer;
+
+pub use mappings::{BuildId, Mapping, ProcessKey, ProcessTable};
+pub use search::SearchOptions;
+pub use symbolizer::{Location, Symbolizer};

@@ -1,0 +1,329 @@
+//! What is mapped in each process: binaries by their addresses, as the events of a trace say it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Longest path of a binary in bytes: `PATH_MAX` of Linux. Longer ones are no files.
+const MAX_PATH_BYTES: usize = 4096;
+/// Longest name of a file with debug information in bytes: `NAME_MAX` of Linux.
+const MAX_NAME_BYTES: usize = 255;
+/// Longest build id in bytes. That of SHA-1 has 20, the longest that linkers offer 32.
+const MAX_BUILD_ID_BYTES: usize = 64;
+/// Memory of all mappings in bytes, about. A process has 5 to 500 mappings of about 200 bytes. With
+/// more, the processes that have come first are forgotten.
+const MAX_BYTES: usize = 64 << 20;
+/// Memory of a mapping in bytes, without its texts.
+const MAPPING_BYTES: usize = 256;
+
+/// A process of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProcessKey {
+    /// The number of the trace.
+    pub trace: u64,
+    /// The id of the process. Absent if the trace does not say it.
+    pub process: Option<i64>,
+}
+
+/// The id of a build, as a trace says it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BuildId {
+    /// The bytes of the id.
+    pub bytes: Vec<u8>,
+    /// Whether nothing is known of the binary unless its file is that build. Otherwise, its name is
+    /// still shown. `babeltrace2` looks only at ids in a statedump.
+    pub is_required: bool,
+}
+
+/// The file with the debug information of a binary, as its section `.gnu_debuglink` says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DebugLink {
+    /// The name of the file, without a directory.
+    pub name: Vec<u8>,
+    /// The CRC-32 of the whole file.
+    pub crc: u32,
+}
+
+/// A program or a library.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Binary {
+    /// The path on the traced host.
+    pub path: Vec<u8>,
+    /// Whether addresses in the file count from where it is mapped.
+    pub is_pic: bool,
+    /// The id of the build, if it has one.
+    pub build_id: Option<BuildId>,
+    /// The separate file with debug information, if the binary names one.
+    pub debug_link: Option<DebugLink>,
+}
+
+/// A binary in the memory of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The lowest address.
+    pub base: u64,
+    /// The number of bytes.
+    pub size: u64,
+    /// What is mapped.
+    pub binary: Arc<Binary>,
+}
+
+impl Mapping {
+    fn contains(&self, address: u64) -> bool {
+        address
+            .checked_sub(self.base)
+            .is_some_and(|offset| offset < self.size)
+    }
+
+    fn bytes(&self) -> usize {
+        let Binary {
+            path,
+            build_id,
+            debug_link,
+            ..
+        } = &*self.binary;
+        let texts = [
+            path.len(),
+            build_id.as_ref().map_or(0, |id| id.bytes.len()),
+            debug_link.as_ref().map_or(0, |link| link.name.len()),
+        ];
+        MAPPING_BYTES + texts.into_iter().sum::<usize>()
+    }
+}
+
+/// What an event says about the mappings of its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MappingEvent {
+    /// All that is mapped is told anew. (`lttng_ust_statedump:start`)
+    Restart,
+    /// A binary is mapped. (`bin_info`, `load`, `dlopen`, `dlmopen`)
+    Map {
+        /// The lowest address.
+        base: u64,
+        /// The number of bytes; 0 for what has no file.
+        size: u64,
+        /// The path of the binary.
+        path: Vec<u8>,
+        /// Whether addresses in the file count from where it is mapped.
+        is_pic: bool,
+    },
+    /// The binary at this address is no longer mapped. (`unload`)
+    Unmap(u64),
+    /// The id of the build of the binary at this address. (`build_id`)
+    Build(u64, BuildId),
+    /// The debug link of the binary at this address. (`debug_link`)
+    Link(u64, DebugLink),
+}
+
+/// The mappings of all processes. Bounded: with too many, those of the processes that have come
+/// first are forgotten.
+#[derive(Debug, Default)]
+pub struct ProcessTable {
+    processes: HashMap<ProcessKey, BTreeMap<u64, Mapping>>,
+    /// The processes in the order in which they came.
+    order: VecDeque<ProcessKey>,
+    bytes: usize,
+}
+
+impl ProcessTable {
+    /// Applies an event of a process.
+    pub fn apply(&mut self, key: ProcessKey, event: MappingEvent) {
+        match event {
+            MappingEvent::Restart => {
+                let removed = self.processes.get_mut(&key).map(std::mem::take);
+                self.bytes -= removed.map_or(0, |removed| bytes_of(&removed));
+            }
+            MappingEvent::Map {
+                base,
+                size,
+                path,
+                is_pic,
+            } => {
+                // The vDSO has no size.
+                if size > 0 && path.len() <= MAX_PATH_BYTES {
+                    let binary = Binary {
+                        path,
+                        is_pic,
+                        build_id: None,
+                        debug_link: None,
+                    };
+                    let binary = Arc::new(binary);
+                    self.map(key, Mapping { base, size, binary });
+                }
+            }
+            MappingEvent::Unmap(base) => {
+                let process = self.processes.get_mut(&key);
+                let removed = process.and_then(|process| process.remove(&base));
+                self.bytes -= removed.map_or(0, |removed| removed.bytes());
+            }
+            MappingEvent::Build(base, id) => {
+                if (1..=MAX_BUILD_ID_BYTES).contains(&id.bytes.len()) {
+                    self.change(key, base, |binary| binary.build_id = Some(id));
+                }
+            }
+            MappingEvent::Link(base, link) => {
+                if link.name.len() <= MAX_NAME_BYTES {
+                    self.change(key, base, |binary| binary.debug_link = Some(link));
+                }
+            }
+        }
+    }
+
+    /// What is mapped at an address of a process.
+    #[must_use]
+    pub fn find(&self, key: ProcessKey, address: u64) -> Option<&Mapping> {
+        let mut before = self.processes.get(&key)?.range(..=address);
+        let (_, mapping) = before.next_back()?;
+        Some(mapping).filter(|mapping| mapping.contains(address))
+    }
+
+    /// Forgets the processes of a trace.
+    pub fn forget_trace(&mut self, trace: u64) {
+        let bytes = &mut self.bytes;
+        self.processes.retain(|key, process| {
+            let is_kept = key.trace != trace;
+            if !is_kept {
+                *bytes -= bytes_of(process);
+            }
+            is_kept
+        });
+        self.order.retain(|key| key.trace != trace);
+    }
+
+    fn map(&mut self, key: ProcessKey, mapping: Mapping) {
+        let process = self.processes.entry(key).or_insert_with(|| {
+            self.order.push_back(key);
+            BTreeMap::new()
+        });
+        // A library is told of again when it is opened again, and what is known of it still holds.
+        if process.contains_key(&mapping.base) {
+            return;
+        }
+        self.bytes += mapping.bytes();
+        process.insert(mapping.base, mapping);
+        self.forget_first();
+    }
+
+    fn change(&mut self, key: ProcessKey, base: u64, change: impl FnOnce(&mut Binary)) {
+        let process = self.processes.get_mut(&key);
+        let Some(mapping) = process.and_then(|process| process.get_mut(&base)) else {
+            return;
+        };
+        self.bytes -= mapping.bytes();
+        change(Arc::make_mut(&mut mapping.binary));
+        self.bytes += mapping.bytes();
+        self.forget_first();
+    }
+
+    fn forget_first(&mut self) {
+        while self.bytes > MAX_BYTES
+            && let Some(first) = self.order.pop_front()
+        {
+            let removed = self.processes.remove(&first);
+            self.bytes -= removed.map_or(0, |removed| bytes_of(&removed));
+        }
+    }
+}
+
+fn bytes_of(process: &BTreeMap<u64, Mapping>) -> usize {
+    process.values().map(Mapping::bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: ProcessKey = ProcessKey {
+        trace: 1,
+        process: Some(7),
+    };
+
+    fn map(base: u64, size: u64, path: &str) -> MappingEvent {
+        MappingEvent::Map {
+            base,
+            size,
+            path: path.into(),
+            is_pic: true,
+        }
+    }
+
+    fn path_at(table: &ProcessTable, address: u64) -> Option<&str> {
+        let found = table.find(PROCESS, address)?;
+        std::str::from_utf8(&found.binary.path).ok()
+    }
+
+    #[test]
+    fn an_address_is_in_the_binary_that_is_mapped_around_it() {
+        let mut table = ProcessTable::default();
+        table.apply(PROCESS, map(0x1000, 0x100, "/a"));
+        table.apply(PROCESS, map(0x1100, 0x100, "/b"));
+        table.apply(PROCESS, map(0x2000, 0, "[vdso]"));
+        table.apply(PROCESS, map(u64::MAX - 15, 16, "/end"));
+        for (address, path) in [
+            (0xFFF, None),
+            (0x1000, Some("/a")),
+            (0x10FF, Some("/a")),
+            (0x1100, Some("/b")),
+            (0x1200, None),
+            (0x2000, None),
+            (u64::MAX, Some("/end")),
+        ] {
+            assert_eq!(path_at(&table, address), path, "{address:#x}");
+        }
+        let other = ProcessKey {
+            process: Some(8),
+            ..PROCESS
+        };
+        assert_eq!(table.find(other, 0x1000), None);
+        table.apply(PROCESS, MappingEvent::Unmap(0x1000));
+        assert_eq!(path_at(&table, 0x1000), None);
+        table.apply(PROCESS, map(0x1000, 0x100, "/c"));
+        assert_eq!(path_at(&table, 0x1000), Some("/c"));
+        table.apply(PROCESS, MappingEvent::Restart);
+        assert_eq!(path_at(&table, 0x1000), None);
+        assert_eq!(table.bytes, 0);
+    }
+
+    #[test]
+    fn what_is_known_of_a_binary_stays_when_it_is_told_of_again() {
+        let mut table = ProcessTable::default();
+        let id = BuildId {
+            bytes: vec![1; 20],
+            is_required: true,
+        };
+        // Before the binary, it is nobody's.
+        table.apply(PROCESS, MappingEvent::Build(0x1000, id.clone()));
+        table.apply(PROCESS, map(0x1000, 0x100, "/a"));
+        assert_eq!(table.find(PROCESS, 0x1000).unwrap().binary.build_id, None);
+        table.apply(PROCESS, MappingEvent::Build(0x1000, id.clone()));
+        table.apply(PROCESS, map(0x1000, 0x100, "/b"));
+        let found = &table.find(PROCESS, 0x1000).unwrap().binary;
+        assert_eq!((&*found.path, &found.build_id), (&b"/a"[..], &Some(id)));
+    }
+
+    #[test]
+    fn the_memory_of_mappings_is_bounded_and_the_first_processes_are_forgotten() {
+        let mut table = ProcessTable::default();
+        let path = "x".repeat(MAX_PATH_BYTES);
+        table.apply(PROCESS, map(0, 1, &format!("{path}x")));
+        assert_eq!(table.bytes, 0);
+        for process in 0..100 {
+            let key = ProcessKey {
+                trace: 1,
+                process: Some(process),
+            };
+            for base in 0..1000 {
+                table.apply(key, map(base, 1, &path));
+                assert!(table.bytes <= MAX_BYTES);
+            }
+        }
+        assert!(table.processes.len() < 20);
+        let last = ProcessKey {
+            process: Some(99),
+            ..PROCESS
+        };
+        assert!(table.find(last, 999).is_some());
+        table.forget_trace(1);
+        assert_eq!((table.bytes, table.order.len()), (0, 0));
+    }
+}
