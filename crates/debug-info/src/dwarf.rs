@@ -364,15 +364,17 @@ impl DebugInformation {
     fn line_at(&self, unit: &Unit, address: u64) -> Option<SourceLine> {
         let program = unit.line_program.clone()?;
         let mut rows = program.rows();
-        let mut found = None;
+        let (mut found, mut highest) = (None, 0);
         // What is before an error counts.
         while let Ok(Some((_, row))) = rows.next_row() {
+            highest = highest.max(row.address());
             if row.address() == address && !row.end_sequence() {
                 let line = row.line().map_or(0, std::num::NonZero::get);
                 found = Some((row.file_index(), line));
             }
         }
-        let (file, line) = found?;
+        // The highest address is where the code ends, also if an entry says otherwise.
+        let (file, line) = found.filter(|_| address < highest)?;
         let path = self.path(unit, rows.header(), file)?;
         Some(SourceLine { path, line })
     }
