@@ -43,6 +43,7 @@ fn head(name: &str, time: i64) -> Head<'_> {
         trace,
         host: Host::Named(0),
         has_cpus: true,
+        locations: None,
     }
 }
 
