@@ -30,7 +30,7 @@ pub(crate) struct ElfFile {
     symbols: Symbols,
     /// Functions and source lines. Absent if the file has no debug information.
     pub(crate) debug: Option<DebugInformation>,
-    /// The number of bytes that have been read, about as many as are kept.
+    /// The number of bytes that have been read and of indexes, about as many as are kept.
     pub(crate) bytes: u64,
     /// Why the debug information cannot be read.
     pub(crate) debug_error: Option<FileError>,
@@ -117,11 +117,13 @@ impl ElfFile {
             Ok(debug) => (debug, None),
             Err(error) => (None, Some(error)),
         };
+        let index_bytes = debug.as_ref().map_or(0, DebugInformation::index_bytes);
+        let index_bytes = u64::try_from(index_bytes).unwrap_or(u64::MAX);
         Ok(Self {
             build_ids: build_ids(&elf, file),
             symbols: Symbols::read(&elf)?,
             debug,
-            bytes: MAX_FILE_BYTES - file.left.get(),
+            bytes: MAX_FILE_BYTES - file.left.get() + index_bytes,
             debug_error,
         })
     }

@@ -10,7 +10,10 @@
 //! | module | what |
 //! |---|---|
 //! | [`mappings`] | what is mapped in each process; pure |
-//! | `dwarf` | functions and lines in debug information |
+//! | `dwarf` | functions in debug information |
+//! | `lines` | source lines in debug information |
+//! | `ranges` | which ranges of addresses contain an address |
+//! | `units` | units and line tables that have been decoded |
 //! | `elf` | what is read of a file: symbols, build ids, debug information |
 //! | `search` | where the files of a binary are, and those that have been read |
 //! | [`symbolizer`] | addresses as text, remembered |
@@ -22,9 +25,12 @@
 mod dwarf;
 mod elf;
 mod error;
+mod lines;
 pub mod mappings;
+mod ranges;
 mod search;
 pub mod symbolizer;
+mod units;
 
 pub use mappings::{BuildId, Mapping, ProcessKey, ProcessTable};
 pub use search::SearchOptions;

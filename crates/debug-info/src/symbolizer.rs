@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::dwarf::Function;
 use crate::mappings::{Binary, Mapping};
 use crate::search::{FileSearch, SearchOptions};
+use crate::units::KnownUnits;
 
 /// Bytes of all texts that are kept. With more, all are forgotten.
 const MAX_KEPT_BYTES: usize = 64 << 20;
@@ -37,6 +38,7 @@ impl Location {
 /// Finds what addresses are.
 pub struct Symbolizer {
     files: FileSearch,
+    units: KnownUnits,
     /// Whether directories are shown. (`--debug-info-full-path`)
     shows_directories: bool,
     /// What is known, by binary and address in the file.
@@ -50,6 +52,7 @@ impl Symbolizer {
     pub fn new(options: SearchOptions, shows_directories: bool) -> Self {
         Self {
             files: FileSearch::new(options),
+            units: KnownUnits::default(),
             shows_directories,
             known: HashMap::new(),
             known_bytes: 0,
@@ -108,7 +111,7 @@ impl Symbolizer {
         let debug = with_debug.and_then(|file| file.debug.as_ref());
         let symbol = file.as_ref().and_then(|file| file.nearest_symbol(address));
         let function = match debug {
-            Some(debug) => debug.function(address),
+            Some(debug) => debug.function(&mut self.units, address),
             None => symbol.clone(),
         };
         if let Some(Function { name, offset }) = &function {
@@ -119,7 +122,7 @@ impl Symbolizer {
         location.name = named
             .or_else(in_separate)
             .map_or_else(String::new, |named| named.name);
-        if let Some(source) = debug.and_then(|debug| debug.source(address)) {
+        if let Some(source) = debug.and_then(|debug| debug.source(&mut self.units, address)) {
             let path = self.shown_path(source.path.as_bytes());
             location.source = format!("{path}:{}", source.line);
         }
