@@ -231,3 +231,6 @@ fn section<'d, Elf: FileHeader<Endian = Endianness>>(
 fn object_error() -> FileError {
     FileError::Read(std::io::Error::other("unknown compression of sections"))
 }
+
+#[cfg(test)]
+mod tests;
