@@ -9,6 +9,7 @@ mod consumer_tldrs;
 mod ctf_directory;
 mod ctf_traces;
 mod ctf_writer;
+mod debug_info;
 mod follow;
 mod late_metadata;
 mod packet_order;

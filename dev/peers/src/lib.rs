@@ -32,6 +32,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
     ("dpkg-shlibdeps", "dpkg-dev"),
+    ("objcopy", "binutils"),
     ("strip", "binutils"),
     ("readelf", "binutils"),
     ("mmdebstrap", "mmdebstrap"),
