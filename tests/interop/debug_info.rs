@@ -74,7 +74,7 @@ fn count(lines: &[String], text: &str) -> usize {
 }
 
 #[test]
-fn locations_in_programs_and_libraries_are_those_of_babeltrace() {
+fn locations_in_programs_are_those_of_babeltrace() {
     let lab = Lab::new();
     let pie = compile(&lab, "located.c", "pie", &["-O2", "-fPIE", "-pie"]);
     let fixed = compile(&lab, "located.c", "fixed", &["-O0", "-fno-pie", "-no-pie"]);
@@ -99,7 +99,7 @@ fn locations_in_programs_and_libraries_are_those_of_babeltrace() {
 }
 
 #[test]
-fn separate_debug_information_is_found_by_debug_link_and_by_build_id() {
+fn separate_debug_information_is_found_by_debug_link() {
     let lab = Lab::new();
     for (name, id) in [("linked", "--build-id=none"), ("named", "--build-id=sha1")] {
         let lab = Lab::new_in(lab.path());

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gimli::{
     AbbreviationsCacheStrategy, AttributeValue, DW_AT_abstract_origin, DW_AT_high_pc, DW_AT_low_pc,
-    DW_AT_name, DW_AT_ranges, DW_AT_specification, DW_TAG_subprogram, DebugInfoOffset,
-    EndianArcSlice, Reader, RunTimeEndian, SectionId, UnitOffset,
+    DW_AT_name, DW_AT_ranges, DW_AT_specification, DW_TAG_subprogram, DebugInfoOffset, Reader,
+    RunTimeEndian, SectionId, UnitOffset,
 };
 
 use crate::error::FileError;
 use crate::ranges::RangeIndex;
-use crate::units::KnownUnits;
+use crate::units::{Bytes, KnownUnits, Unit};
 
 /// Longest name or path in bytes; of a longer one the begin is shown. Names of C++ templates have
 /// thousands.
@@ -24,9 +24,7 @@ const MAX_FUNCTIONS: usize = 1 << 22;
 /// Largest number of references that lead to the name of a function.
 const MAX_NAME_REFERENCES: usize = 16;
 
-pub(crate) type Bytes = EndianArcSlice<RunTimeEndian>;
 type Dwarf = gimli::Dwarf<Bytes>;
-pub(crate) type Unit = gimli::Unit<Bytes>;
 pub(crate) type Entry = gimli::DebuggingInformationEntry<Bytes>;
 
 /// The debug information of a file.

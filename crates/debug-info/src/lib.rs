@@ -10,13 +10,13 @@
 //! | module | what |
 //! |---|---|
 //! | [`mappings`] | what is mapped in each process; pure |
-//! | `dwarf` | functions in debug information |
-//! | `lines` | source lines in debug information |
 //! | `ranges` | which ranges of addresses contain an address |
 //! | `units` | units and line tables that have been decoded |
+//! | `dwarf` | functions in debug information |
+//! | `lines` | source lines in debug information |
 //! | `elf` | what is read of a file: symbols, build ids, debug information |
 //! | `search` | where the files of a binary are, and those that have been read |
-//! | [`symbolizer`] | addresses as text, remembered |
+//! | [`symbolizer`], `locations` | addresses as text, remembered; those of an event |
 //!
 //! Names of files, and the files themselves, may be anyone's. Only regular files are opened, by
 //! paths without `..`; what is read and kept of them is bounded; a file that is not what it should
@@ -26,12 +26,14 @@ mod dwarf;
 mod elf;
 mod error;
 mod lines;
+mod locations;
 pub mod mappings;
 mod ranges;
 mod search;
 pub mod symbolizer;
 mod units;
 
+pub use locations::EventLocations;
 pub use mappings::{BuildId, Mapping, ProcessKey, ProcessTable};
 pub use search::SearchOptions;
 pub use symbolizer::{Location, Symbolizer};

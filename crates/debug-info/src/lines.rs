@@ -8,8 +8,8 @@ use gimli::{
     AttributeValue, DW_AT_call_file, DW_AT_call_line, DW_TAG_inlined_subroutine, UnitOffset,
 };
 
-use crate::dwarf::{Bytes, DebugInformation, Entry, Unit};
-use crate::units::KnownUnits;
+use crate::dwarf::{DebugInformation, Entry};
+use crate::units::{Bytes, KnownUnits, Unit};
 
 /// Largest number of units in which an address is looked for. It is in one, except in a file that
 /// was made to take long.

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::Arc;
 
-use crate::dwarf::{Bytes, Unit};
+use gimli::{EndianArcSlice, RunTimeEndian};
+
+pub(crate) type Bytes = EndianArcSlice<RunTimeEndian>;
+pub(crate) type Unit = gimli::Unit<Bytes>;
 
 /// Bytes of all line tables that are kept, of all files. With more, all are forgotten.
 const MAX_KEPT_BYTES: usize = 256 << 20;

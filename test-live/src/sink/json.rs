@@ -17,7 +17,7 @@
 //! | `context` | the stream's event context | likewise |
 //! | `event_context` | the event's own context | likewise |
 //! | `fields` | payload | likewise |
-//! | `debug_info` | what is known of the addresses `ip`, `addr` and `call_site`: an object for each, with `bin`, `func`, `src` | with `--debug-info`, if anything is known |
+//! | `debug_info` | of `ip`, `addr`, `call_site`: `bin`, `func`, `src` | with `--debug-info` |
 //!
 //! Fields: numbers are JSON numbers, whatever their size and base; enumerations and bit maps are
 //! `{"value": 5, "labels": ["A", "B"]}`; floating point numbers that are not finite are the strings

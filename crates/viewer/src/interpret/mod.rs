@@ -2,11 +2,11 @@
 //! timeline and `test-live top` ask here, so that they agree.
 //!
 //! Read in this order: `kind` (which events begin and end spans), `event_name`, `calls` (recordings
-//! of CodeTracer), `environment` and `process_context` (the process of an event),
-//! `debug_info` (functions
-//! and source lines), `interpreted_fields` (whose an event is, and of which span), `kernel_threads`, `threads`,
-//! `name_numbers`; `span_owners` and `span_edges` (begins and ends of spans, from whatever source),
-//! `span_observer`, `whole_spans`, `span_times` and `span_meter` (how long spans take).
+//! of CodeTracer), `environment` and `process_context` (the process of an event), `debug_info`
+//! (functions and source lines), `interpreted_fields` (whose an event is, and of which span),
+//! `kernel_threads`, `threads`, `name_numbers`; `span_owners` and `span_edges` (begins and ends of
+//! spans, from whatever source), `span_observer`, `whole_spans`, `span_times` and `span_meter` (how
+//! long spans take).
 
 pub mod calls;
 pub mod debug_info;

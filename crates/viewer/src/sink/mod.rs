@@ -7,11 +7,11 @@ use std::io;
 use std::time::Instant;
 
 use ctf::decode::{Event, FieldError, LostEvents};
+use debug_info::EventLocations;
 use thiserror::Error;
 
 pub use self::render::{EventTime, RenderedRun, Renderer};
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
-use crate::interpret::debug_info::EventLocations;
 use crate::time::Nanoseconds;
 
 /// A destination of events, which have been put in order.
