@@ -173,6 +173,7 @@ impl Names {
         Origin {
             trace: &self.trace,
             stream: &self.stream,
+            locations: None,
         }
     }
 }
