@@ -63,11 +63,11 @@ impl ArchiveDirectory {
         }
     }
 
-    /// Number of relays that have objects in their logs.
-    pub(crate) fn logs(&self) -> usize {
+    /// The relays that have objects in their logs.
+    pub(crate) fn logs(&self) -> BTreeSet<String> {
         let objects = self.objects("log");
         let logs = objects.iter().filter_map(|name| name.split('/').next());
-        logs.collect::<BTreeSet<_>>().len()
+        logs.map(str::to_owned).collect()
     }
 
     /// Number of parts of all sessions.
