@@ -19,6 +19,9 @@ use crate::error::FileError;
 /// Bytes that are read and decompressed of a file at most. Debug information of a browser has half
 /// of that.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Largest section of abbreviations in bytes. Decoded, it takes several times as much; that of a
+/// browser has 20 MiB.
+const MAX_ABBREVIATION_BYTES: u64 = 64 << 20;
 /// Largest number of sections with notes that are looked at for a build id. Files have about four.
 const MAX_NOTE_SECTIONS: usize = 64;
 /// The type of the note with a build id. (`NT_GNU_BUILD_ID`)
@@ -207,6 +210,9 @@ fn section<'d, Elf: FileHeader<Endian = Endianness>>(
         return Ok(Arc::from([]));
     };
     let data = section.compressed_data()?;
+    if id == SectionId::DebugAbbrev && data.uncompressed_size > MAX_ABBREVIATION_BYTES {
+        return Err(FileError::TooLarge(MAX_ABBREVIATION_BYTES));
+    }
     match data.format {
         CompressionFormat::None => Ok(Arc::from(data.data)),
         CompressionFormat::Zlib => {

@@ -13,6 +13,8 @@ const MAX_BUILD_ID_BYTES: usize = 64;
 /// Memory of all mappings in bytes, about. A process has 5 to 500 mappings of about 200 bytes. With
 /// more, the processes that have come first are forgotten.
 const MAX_BYTES: usize = 64 << 20;
+/// Largest number of processes. Those whose mappings are all gone are still counted.
+const MAX_PROCESSES: u32 = 1 << 16;
 /// Memory of a mapping in bytes, without its texts.
 const MAPPING_BYTES: usize = 256;
 
@@ -216,7 +218,7 @@ impl ProcessTable {
     }
 
     fn forget_first(&mut self) {
-        while self.bytes > MAX_BYTES
+        while (self.bytes > MAX_BYTES || self.order.len() > MAX_PROCESSES as usize)
             && let Some(first) = self.order.pop_front()
         {
             let removed = self.processes.remove(&first);
@@ -325,5 +327,15 @@ mod tests {
         assert!(table.find(last, 999).is_some());
         table.forget_trace(1);
         assert_eq!((table.bytes, table.order.len()), (0, 0));
+        for process in 0..i64::from(MAX_PROCESSES) + 10 {
+            let key = ProcessKey {
+                process: Some(process),
+                ..PROCESS
+            };
+            table.apply(key, map(0, 1, "/a"));
+            table.apply(key, MappingEvent::Unmap(0));
+        }
+        let most = MAX_PROCESSES as usize;
+        assert_eq!((table.order.len(), table.processes.len()), (most, most));
     }
 }
