@@ -39,8 +39,10 @@ pub(crate) struct FileSearch {
     /// The number of the last use of a file.
     uses: u64,
     kept_bytes: u64,
+    /// All warnings so far, each once.
     warnings: Vec<String>,
-    warned: usize,
+    /// The number of those that have been taken.
+    taken: usize,
 }
 
 struct KnownFile {
@@ -57,13 +59,15 @@ impl FileSearch {
             uses: 0,
             kept_bytes: 0,
             warnings: Vec::new(),
-            warned: 0,
+            taken: 0,
         }
     }
 
     /// Takes the warnings about files that are not used.
     pub(crate) fn take_warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
+        let new = self.warnings.get(self.taken..).unwrap_or_default().to_vec();
+        self.taken = self.warnings.len();
+        new
     }
 
     /// The path of a binary on this host.
@@ -81,7 +85,7 @@ impl FileSearch {
         if let Some(id) = &binary.build_id
             && !file.is_build(&id.bytes)
         {
-            self.warn_once(&path, &FileError::OtherBuild);
+            self.warn(&path, &FileError::OtherBuild);
             return None;
         }
         Some(file)
@@ -94,7 +98,7 @@ impl FileSearch {
             let path = self.build_id_path(&id.bytes)?;
             let file = self.file(&path, None)?;
             if file.has_build_id() && !file.is_build(&id.bytes) {
-                self.warn_once(&path, &FileError::OtherBuild);
+                self.warn(&path, &FileError::OtherBuild);
                 return None;
             }
             Some(file)
@@ -155,7 +159,8 @@ impl FileSearch {
             Ok(file) => file.map(Arc::new),
             Err(error) => {
                 // Files with debug information are looked for in several places.
-                let is_missing = crc.is_some() || is_not_found(&error) && path.ends_with_debug();
+                let is_separate = path.extension() == Some(OsStr::new("debug"));
+                let is_missing = crc.is_some() || is_not_found(&error) && is_separate;
                 if !is_missing {
                     self.warn(path, &error);
                 }
@@ -186,49 +191,24 @@ impl FileSearch {
         }
     }
 
-    /// Warns of a file, and forgets that it can be used: it is not used for this build.
-    fn warn_once(&mut self, path: &Path, error: &FileError) {
-        let text = warning(path, error);
-        if !self.warnings.contains(&text) {
-            self.push_warning(text);
-        }
-    }
-
+    /// Warns of a file, once.
     fn warn(&mut self, path: &Path, error: &FileError) {
-        self.push_warning(warning(path, error));
-    }
-
-    fn push_warning(&mut self, text: String) {
-        self.warned += 1;
-        match self.warned {
-            ..MAX_WARNINGS => self.warnings.push(text),
-            MAX_WARNINGS => {
-                let text = "further files cannot be used for --debug-info";
-                self.warnings.push(text.to_owned());
+        let path = path.display();
+        let text = match self.warnings.len() {
+            ..MAX_WARNINGS => {
+                format!("cannot use a file for --debug-info: {path}: {error}; it is ignored")
             }
-            _ => {}
+            MAX_WARNINGS => "further files cannot be used for --debug-info".to_owned(),
+            _ => return,
+        };
+        if !self.warnings.contains(&text) {
+            self.warnings.push(text);
         }
     }
-}
-
-fn warning(path: &Path, error: &FileError) -> String {
-    let path = path.display();
-    format!("cannot use a file for --debug-info: {path}: {error}; it is ignored")
 }
 
 fn is_not_found(error: &FileError) -> bool {
     matches!(error, FileError::Read(error) if error.kind() == io::ErrorKind::NotFound)
-}
-
-/// Whether a path is that of a file with debug information only.
-trait DebugFileName {
-    fn ends_with_debug(&self) -> bool;
-}
-
-impl DebugFileName for Path {
-    fn ends_with_debug(&self) -> bool {
-        self.extension() == Some(OsStr::new("debug"))
-    }
 }
 
 /// Opens a file. None if it does not have this checksum.
