@@ -2,6 +2,7 @@
 //! `libtrace_ring_functions.so`: every call is in the trace once, and the trace alone is enough to
 //! name its function with the tools of binutils.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -141,6 +142,36 @@ fn spans_and_stacks_of_instrumented_functions_have_their_addresses() {
     let deepest = folded.iter().map(|line| line.split(';').count()).max();
     // The process, the thread, main, run and 501 calls of the recursion.
     assert_eq!(deepest, Some(505));
+
+    // The names of functions of C are those that binutils gives to the addresses; those of C++ are
+    // not mangled in debug information.
+    let mut named = lab.command(binaries::test_live());
+    named
+        .args(["spans", "--json", "--debug-info"])
+        .arg(&directory);
+    let rows = run(&mut named).into_iter();
+    let row = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap();
+    let names = rows.map(|line| row(line)["name"].as_str().unwrap().to_owned());
+    let names: BTreeSet<_> = names.collect();
+    assert!(
+        names.iter().all(|name| !name.starts_with("0x")),
+        "{names:?}"
+    );
+    let counts = Calls::of(&events).counts;
+    let of_c = counts.keys().filter(|name| !name.starts_with("_Z"));
+    let of_c: Vec<_> = of_c.collect();
+    assert!(of_c.len() > 3, "{of_c:?}");
+    assert!(of_c.iter().all(|name| names.contains(*name)), "{of_c:?}");
+    let words = ["--sink", "folded", "--debug-info"];
+    let folded = test_live::read(&lab, &words, &directory).expect_success();
+    let recursion = [";recurse"; 501].concat();
+    assert!(
+        folded.iter().any(|line| line.contains(&recursion)),
+        "{folded:?}"
+    );
+    let words = ["--sink", "tef", "--for", "any", "--debug-info"];
+    let tef = test_live::read(&lab, &words, &directory).expect_success();
+    assert!(tef.iter().any(|line| line.contains("\"recurse\"")));
 }
 
 #[test]

@@ -196,6 +196,13 @@ fn has_code_address(context: &Structure) -> bool {
         && !has_own
 }
 
+/// The bytes that pairs of hexadecimal digits stand for. None if they are something else.
+fn from_hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
+    let byte = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
+    let is_whole = text.len().is_multiple_of(2) && text.len() <= MAX_BYTES;
+    is_whole.then(|| text.chunks(2).map(byte).collect())?
+}
+
 /// A field that says something about addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Member {
@@ -355,8 +362,13 @@ impl Visitor for AddressFields {
     }
 
     fn text(&mut self, bytes: &[u8]) {
-        if self.depth == 1 {
-            self.push(bytes);
+        if self.depth != 1 {
+            return;
+        }
+        // Rings have no arrays of bytes.
+        match (self.member, from_hexadecimal(bytes)) {
+            (Some(Member::BuildId), Some(id)) => self.push(&id),
+            _ => self.push(bytes),
         }
     }
 
