@@ -30,6 +30,7 @@ use timeline::{Content, DownloadFormat};
 use viewer::attach::TraceKey;
 use viewer::filter::NumberSelector;
 use viewer::interpret::calls::{CallRecord, Recordings};
+use viewer::interpret::debug_info::EventLocations;
 use viewer::interpret::environment::Environment;
 use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
 use viewer::sink::{
@@ -161,7 +162,8 @@ impl Perfetto {
             self.end(place, EndOf::Name(&mark.name), &mark);
         } else {
             let name = event.class().name().unwrap_or("<unknown>");
-            self.draw_kind(name, &kind, place, environment.is_kernel);
+            let is_kernel = environment.is_kernel;
+            self.draw_kind(name, &kind, place, is_kernel, origin.locations);
         }
         Ok(Some(drawn))
     }
@@ -178,8 +180,15 @@ impl Perfetto {
         }
     }
 
-    /// Draws an event of a class of this name and kind.
-    fn draw_kind(&mut self, name: &str, kind: &RecordKind, place: Place, is_kernel: bool) {
+    /// Draws an event of a class of this name and kind, with what its addresses are.
+    fn draw_kind(
+        &mut self,
+        name: &str,
+        kind: &RecordKind,
+        place: Place,
+        is_kernel: bool,
+        locations: Option<&EventLocations>,
+    ) {
         let fits = kind.fits(place.is_thread, is_kernel);
         self.has_unpaired |= !fits && !is_kernel;
         let provider = name.split_once(':').map_or("", |(provider, _)| provider);
@@ -199,7 +208,9 @@ impl Perfetto {
                 return self.draw_span(name, kind, place);
             }
             RecordKind::FunctionEntry | RecordKind::FunctionExit if fits => {
-                mark.name = format!("{:#x}", self.fields.take_unsigned("addr"));
+                let address = self.fields.take_unsigned("addr");
+                let name = locations.and_then(EventLocations::function_name);
+                mark.name = name.map_or_else(|| format!("{address:#x}"), str::to_owned);
             }
             RecordKind::Begin(span) | RecordKind::End(span) if fits => {
                 mark.name = span.shown_name(name, is_kernel);
@@ -207,6 +218,9 @@ impl Perfetto {
             _ => self.spans.learn(name, place, &self.fields),
         }
         mark.arguments = self.fields.take_arguments();
+        let located = locations.into_iter().flat_map(EventLocations::fields);
+        let located = located.map(|(name, text)| Argument::new(name, Value::Text(text.to_owned())));
+        mark.arguments.extend(located);
         match kind {
             RecordKind::FunctionEntry | RecordKind::Begin(_) if fits => {
                 self.canvas.begin(place, self.now, None, mark);
