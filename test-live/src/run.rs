@@ -258,7 +258,7 @@ fn archive_options(
         // What is mapped in a process may have been told before.
         begin: arguments
             .begin
-            .filter(|_| arguments.debug_info.open().is_none())
+            .filter(|_| !arguments.debug_info.is_on())
             .and_then(nanoseconds),
         end: arguments.end.and_then(nanoseconds),
         may_be_missing: arguments.session_not_found == Some(NotFound::End),

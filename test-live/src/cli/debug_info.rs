@@ -29,12 +29,20 @@ impl DebugInfoArguments {
     /// What finds functions and source lines. None if that is not asked for.
     #[must_use]
     pub fn open(&self) -> Option<DebugInfo> {
-        let options = SearchOptions {
+        let options = || SearchOptions {
             directory: self.debug_info_dir.clone(),
             target_prefix: self.debug_info_target_prefix.clone(),
         };
-        let is_on =
-            self.debug_info || self.debug_info_full_path || options != SearchOptions::default();
-        is_on.then(|| DebugInfo::new(options, self.debug_info_full_path))
+        let is_on = self.is_on();
+        is_on.then(|| DebugInfo::new(options(), self.debug_info_full_path))
+    }
+
+    /// Whether functions and source lines are asked for.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.debug_info
+            || self.debug_info_full_path
+            || self.debug_info_dir.is_some()
+            || self.debug_info_target_prefix.is_some()
     }
 }
