@@ -6,9 +6,8 @@
 //! limits how many are read.
 //!
 //! A process is written to by nobody but its reader, and only to say how far it has read, and that
-//! it is another reader than before. Each
-//! process has a session and a task of its own: whatever is in its files, no other process is
-//! affected.
+//! it is another reader than before. Each process has a session and a task of its own: whatever is
+//! in its files, no other process is affected.
 
 pub mod classes;
 mod config;
