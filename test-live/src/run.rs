@@ -438,10 +438,11 @@ fn selection(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Resul
     let is_partial = filter.is_some()
         || output.limit.is_some()
         || arguments.begin.is_some()
-        || arguments.end.is_some();
+        || arguments.end.is_some()
+        || arguments.debug_info.is_on();
     if let Some(whole) = needs.whole.filter(|_| is_partial) {
         bail!(UsageError(format!(
-            "{name} {whole}: it cannot be used with --begin, --end, --filter or --limit"
+            "{name} {whole}: it cannot be used with --begin, --end, --filter, --limit or --debug-info"
         )));
     }
     let begin = arguments.begin.map(|time| time.in_zone(&zone));

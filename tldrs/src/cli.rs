@@ -68,7 +68,7 @@ pub enum Command {
     Dir(DirectoryArguments),
     /// Write a trace as one JSON document
     GetTef(GetTefArguments),
-    /// Write a trace in Perfetto's own format, which is smaller than JSON and keeps all ids
+    /// Write a trace in Perfetto's own format, which is smaller than JSON
     GetPerfetto(ExportArguments),
 }
 
