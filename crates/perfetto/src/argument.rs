@@ -1,10 +1,15 @@
 //! Arguments of events, with the types of their values.
 
+use compact_str::CompactString;
+
+/// A text of an event. Short ones, as most names are, need no memory of their own.
+pub type Text = CompactString;
+
 /// An argument: its name and its value.
 #[expect(missing_docs, reason = "the names say all")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Argument {
-    pub name: String,
+    pub name: Text,
     pub value: Value,
 }
 
@@ -18,9 +23,9 @@ pub enum Value {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
-    Text(String),
+    Text(Text),
     /// A number that has a name, which is what is written.
-    Label(i128, String),
+    Label(i128, Text),
     /// The members of a structure.
     Structure(Vec<Argument>),
     /// The elements of an array.
@@ -30,7 +35,7 @@ pub enum Value {
 impl Argument {
     /// Returns the argument of this name and value.
     #[must_use]
-    pub fn new(name: impl Into<String>, value: Value) -> Self {
+    pub fn new(name: impl Into<Text>, value: Value) -> Self {
         Self {
             name: name.into(),
             value,

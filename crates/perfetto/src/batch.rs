@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len, message};
 
 use crate::message::TracePacket;
 
@@ -67,11 +68,29 @@ impl Batch {
     }
 }
 
+/// The number of the field `packet` of the message `Trace`.
+const PACKET: u32 = 1;
+
 /// Appends a packet as a field of a trace.
 pub(crate) fn write_packet(packet: &TracePacket, out: &mut Vec<u8>) {
-    /// The tag of the field `packet` of the message `Trace`: number 1, a message.
-    const PACKET: u8 = 1 << 3 | 2;
-    out.push(PACKET);
-    prost::encoding::encode_varint(packet.encoded_len() as u64, out);
+    message::encode(PACKET, packet, out);
+}
+
+/// Appends a packet with one more field: a message, of which some fields are encoded already.
+pub(crate) fn write_packet_with(
+    packet: &TracePacket,
+    field: u32,
+    message: &impl Message,
+    encoded: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let len = message.encoded_len() + encoded.len();
+    let field_len = key_len(field) + encoded_len_varint(len as u64) + len;
+    encode_key(PACKET, WireType::LengthDelimited, out);
+    encode_varint((packet.encoded_len() + field_len) as u64, out);
     packet.encode_raw(out);
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(len as u64, out);
+    message.encode_raw(out);
+    out.extend_from_slice(encoded);
 }

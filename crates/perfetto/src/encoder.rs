@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use prost::Message;
 use tef::lanes::{LanePlace, LaneTable};
 
-use crate::argument::Argument;
-use crate::batch::{Batch, Rank, write_packet};
+use crate::argument::{Argument, Text};
+use crate::batch::{Batch, Rank, write_packet, write_packet_with};
 use crate::ftrace::{FtraceEvent, FtraceEventBundle, KernelEvent};
 use crate::interner::Interner;
 use crate::message::{
@@ -49,9 +50,9 @@ pub struct Cpu {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Mark {
     /// The name that Perfetto shows.
-    pub name: String,
+    pub name: Text,
     /// The category; empty if there is none.
-    pub category: String,
+    pub category: Text,
     /// The arguments, in the order in which Perfetto shows them.
     pub arguments: Vec<Argument>,
     /// The flows that go through it.
@@ -89,6 +90,21 @@ impl From<u64> for CounterValue {
     }
 }
 
+/// Events of one CPU that are not written yet.
+#[derive(Debug, Default)]
+struct Bundle {
+    /// The events, as the field of a bundle.
+    events: Vec<u8>,
+    count: usize,
+}
+
+impl Bundle {
+    fn add(&mut self, event: &FtraceEvent) {
+        prost::encoding::message::encode(FtraceEventBundle::EVENT, event, &mut self.events);
+        self.count += 1;
+    }
+}
+
 /// Encodes a trace. Times are in nanoseconds since 1970; those before are shown as 1970.
 #[derive(Debug, Default)]
 pub struct Encoder {
@@ -96,10 +112,12 @@ pub struct Encoder {
     head: Vec<u8>,
     batch: Batch,
     interner: Interner,
+    /// The event that is added. Its memory is used again for the next one.
+    event: TracePacket,
     lanes: LaneTable<TrackId>,
     /// The time from which described tracks exist.
     now: Option<i64>,
-    cpus: HashMap<Cpu, Vec<FtraceEvent>>,
+    cpus: HashMap<Cpu, Bundle>,
     lossy_cpus: Vec<Cpu>,
     has_begun: bool,
 }
@@ -136,29 +154,29 @@ impl Encoder {
             true => Rank::Instant,
             false => Rank::Begin(Reverse(end.unwrap_or(i64::MAX))),
         };
-        let event = self.event(TrackEvent::BEGIN, track, Some(mark));
-        self.add(begin, rank, event);
+        self.event(TrackEvent::BEGIN, track, Some(mark));
+        self.add(begin, rank);
         if let Some(end) = end {
             let rank = if is_point { Rank::Instant } else { Rank::End };
-            let event = self.event(TrackEvent::END, track, None);
-            self.add(end, rank, event);
+            self.event(TrackEvent::END, track, None);
+            self.add(end, rank);
         }
     }
 
     /// Adds a point in time.
     pub fn instant(&mut self, track: TrackId, time: i64, mark: &Mark) {
-        let event = self.event(TrackEvent::INSTANT, track, Some(mark));
-        self.add(time, Rank::Instant, event);
+        self.event(TrackEvent::INSTANT, track, Some(mark));
+        self.add(time, Rank::Instant);
     }
 
     /// Adds a value of a counter.
     pub fn counter(&mut self, track: TrackId, time: i64, value: CounterValue) {
-        let mut event = self.event(TrackEvent::COUNTER, track, None);
+        let event = self.event(TrackEvent::COUNTER, track, None);
         match value {
             CounterValue::Integer(value) => event.counter_value = Some(value),
             CounterValue::Float(value) => event.double_counter_value = Some(value),
         }
-        self.add(time, Rank::Instant, event);
+        self.add(time, Rank::Instant);
     }
 
     /// Adds an event of a kernel, on the CPU where `thread` ran.
@@ -170,22 +188,22 @@ impl Encoder {
             event: Some(event),
         };
         if self.cpus.len() >= MAX_CPUS && !self.cpus.contains_key(&cpu) {
-            self.bundle(cpu, vec![event]);
-            return;
+            self.write_bundles();
         }
-        let events = self.cpus.entry(cpu).or_default();
-        events.push(event);
-        if events.len() >= MAX_BUNDLED {
-            let events = std::mem::take(events);
-            self.bundle(cpu, events);
+        let bundle = self.cpus.entry(cpu).or_default();
+        bundle.add(&event);
+        if bundle.count >= MAX_BUNDLED {
+            let mut bundle = std::mem::take(bundle);
+            self.write_bundle(cpu, &mut bundle);
+            self.cpus.insert(cpu, bundle);
         }
     }
 
     /// Records that events of a CPU were lost before the next one.
     pub fn kernel_loss(&mut self, cpu: Cpu) {
         // Those before are in a packet without a loss.
-        if let Some(events) = self.cpus.remove(&cpu) {
-            self.bundle(cpu, events);
+        if let Some(mut bundle) = self.cpus.remove(&cpu) {
+            self.write_bundle(cpu, &mut bundle);
         }
         if self.lossy_cpus.len() < MAX_CPUS && !self.lossy_cpus.contains(&cpu) {
             self.lossy_cpus.push(cpu);
@@ -226,11 +244,7 @@ impl Encoder {
 
     /// Appends to `out` all that has been added.
     pub fn take(&mut self, out: &mut Vec<u8>) {
-        let mut cpus: Vec<_> = self.cpus.drain().collect();
-        cpus.sort_unstable_by_key(|(cpu, _)| *cpu);
-        for (cpu, events) in cpus {
-            self.bundle(cpu, events);
-        }
+        self.write_bundles();
         out.append(&mut self.head);
         self.batch.write(out);
     }
@@ -241,20 +255,37 @@ impl Encoder {
         self.take(out);
     }
 
-    fn bundle(&mut self, cpu: Cpu, events: Vec<FtraceEvent>) {
+    /// Writes the events of all CPUs, and forgets the CPUs.
+    fn write_bundles(&mut self) {
+        let mut cpus: Vec<_> = self.cpus.drain().collect();
+        cpus.sort_unstable_by_key(|(cpu, _)| *cpu);
+        for (cpu, mut bundle) in cpus {
+            self.write_bundle(cpu, &mut bundle);
+        }
+    }
+
+    /// Writes events of a CPU. The bundle is empty then.
+    fn write_bundle(&mut self, cpu: Cpu, bundle: &mut Bundle) {
         let is_lossy = self.lossy_cpus.contains(&cpu);
         self.lossy_cpus.retain(|lossy| *lossy != cpu);
         let packet = TracePacket {
             sequence: Some(SEQUENCE),
             machine: cpu.machine.id(),
-            ftrace: Some(FtraceEventBundle {
-                cpu: Some(cpu.number),
-                events,
-                lost_events: is_lossy.then_some(true),
-            }),
             ..TracePacket::default()
         };
-        write_packet(&packet, &mut self.head);
+        let of = FtraceEventBundle {
+            cpu: Some(cpu.number),
+            lost_events: is_lossy.then_some(true),
+        };
+        write_packet_with(
+            &packet,
+            TracePacket::FTRACE,
+            &of,
+            &bundle.events,
+            &mut self.head,
+        );
+        bundle.events.clear();
+        bundle.count = 0;
     }
 
     /// Writes what comes before the first packet with a time.
@@ -282,18 +313,18 @@ impl Encoder {
         self.head = first;
     }
 
-    fn event(&mut self, tag: i32, track: TrackId, mark: Option<&Mark>) -> Box<TrackEvent> {
-        let mut event = TrackEvent {
-            tag: Some(tag),
-            track: Some(track.0),
-            ..TrackEvent::default()
-        };
-        let Some(mark) = mark else {
-            return event.into();
-        };
-        if self.interner.is_full() {
+    /// Begins the event that [`add`](Self::add) adds.
+    fn event(&mut self, tag: i32, track: TrackId, mark: Option<&Mark>) -> &mut TrackEvent {
+        if mark.is_some() && self.interner.is_full() {
             self.forget_texts();
         }
+        let event = self.event.track_event.get_or_insert_default();
+        event.clear();
+        event.tag = Some(tag);
+        event.track = Some(track.0);
+        let Some(mark) = mark else {
+            return event;
+        };
         if !mark.name.is_empty() {
             event.name_iid = Some(self.interner.event_name(&mark.name));
         }
@@ -302,13 +333,14 @@ impl Encoder {
                 .category_iids
                 .push(self.interner.category(&mark.category));
         }
-        event.annotations = self.interner.annotations(&mark.arguments);
+        self.interner
+            .annotate(&mark.arguments, &mut event.annotations);
         event.flow_ids.clone_from(&mark.flows);
         event.terminating_flow_ids.clone_from(&mark.ending_flows);
-        event.into()
+        event
     }
 
-    fn add(&mut self, time: i64, rank: Rank, event: Box<TrackEvent>) {
+    fn add(&mut self, time: i64, rank: Rank) {
         self.begin(time);
         if let Some(data) = self.interner.unwritten() {
             let packet = TracePacket {
@@ -318,14 +350,10 @@ impl Encoder {
             };
             write_packet(&packet, &mut self.head);
         }
-        let packet = TracePacket {
-            timestamp: Some(timestamp(time)),
-            sequence: Some(SEQUENCE),
-            sequence_flags: Some(NEEDS_STATE),
-            track_event: Some(event),
-            ..TracePacket::default()
-        };
-        self.batch.add(time, rank, &packet);
+        self.event.timestamp = Some(timestamp(time));
+        self.event.sequence = Some(SEQUENCE);
+        self.event.sequence_flags = Some(NEEDS_STATE);
+        self.batch.add(time, rank, &self.event);
     }
 
     /// Forgets all interned texts, after what uses them.
@@ -347,8 +375,6 @@ fn timestamp(time: i64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
-
     use super::*;
     use crate::message::InternedText;
 
@@ -367,7 +393,7 @@ mod tests {
 
     fn mark(name: &str) -> Mark {
         Mark {
-            name: name.to_owned(),
+            name: name.into(),
             ..Mark::default()
         }
     }

@@ -3,7 +3,7 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
-use crate::{Argument, Value};
+use crate::{Argument, Text, Value};
 
 /// Collects the fields of one event.
 #[derive(Debug, Default)]
@@ -18,7 +18,9 @@ pub struct EventFields {
     is_generic: bool,
     variant: Variant,
     scope: Option<Scope>,
-    /// What is open: structures and arrays, the innermost last.
+    /// The name of the field of the scope that comes next; `None` outside its structure.
+    root: Option<Text>,
+    /// What is open within that field: structures and arrays, the innermost last.
     open: Vec<Open>,
 }
 
@@ -34,17 +36,29 @@ enum Variant {
 #[derive(Debug)]
 enum Open {
     /// The members so far, and the name of the next one.
-    Structure(Vec<Argument>, String),
+    Structure(Vec<Argument>, Text),
     Array(Vec<Value>),
 }
 
 impl EventFields {
     /// Forgets the event before.
     pub fn begin_event(&mut self, is_generic: bool) {
+        self.payload.clear();
+        self.context.clear();
+        self.open.clear();
         *self = Self {
             is_generic,
+            payload: std::mem::take(&mut self.payload),
+            context: std::mem::take(&mut self.context),
+            open: std::mem::take(&mut self.open),
             ..Self::default()
         };
+    }
+
+    /// Gives back arguments that were [taken](Self::take_arguments), when they are not needed: the
+    /// next event uses their memory.
+    pub fn give_back(&mut self, arguments: Vec<Argument>) {
+        self.payload = arguments;
     }
 
     /// The text of a field of the payload; empty if it is not there.
@@ -82,10 +96,10 @@ impl EventFields {
     }
 
     /// Takes a text out of the payload; empty if it is not there.
-    pub fn take_text(&mut self, name: &str) -> String {
+    pub fn take_text(&mut self, name: &str) -> Text {
         match self.take(name) {
             Some(Value::Text(text) | Value::Label(_, text)) => text,
-            _ => String::new(),
+            _ => Text::default(),
         }
     }
 
@@ -119,9 +133,9 @@ impl EventFields {
     pub fn take_arguments(&mut self) -> Vec<Argument> {
         const OWNER: [&str; 5] = ["vpid", "vtid", "pid", "tid", "procname"];
         let mut arguments = std::mem::take(&mut self.payload);
-        let mut context = std::mem::take(&mut self.context);
-        context.retain(|field| !OWNER.contains(&&*field.name));
-        if !context.is_empty() {
+        self.context.retain(|field| !OWNER.contains(&&*field.name));
+        if !self.context.is_empty() {
+            let context = self.context.drain(..).collect();
             arguments.push(Argument::new("context", Value::Structure(context)));
         }
         arguments
@@ -133,21 +147,25 @@ impl EventFields {
                 members.push(Argument::new(std::mem::take(name), value));
             }
             Some(Open::Array(elements)) => elements.push(value),
-            None => self.add_root(value),
+            None => self.add_field(value),
         }
     }
 
-    /// Adds the structure of a whole scope.
-    fn add_root(&mut self, value: Value) {
-        let Value::Structure(members) = value else {
+    /// Adds a field of the scope.
+    fn add_field(&mut self, value: Value) {
+        let Some(name) = &mut self.root else {
             return;
         };
+        let name = std::mem::take(name);
         match self.scope {
-            Some(Scope::Payload) => self.payload.extend(members),
-            Some(Scope::CommonContext | Scope::SpecificContext) => self.context.extend(members),
-            Some(Scope::PacketContext) => self.cpu = number_of(&members, &["cpu_id"]),
-            // JSON, which has no scope.
-            None => self.payload.extend(members),
+            // JSON has no scope.
+            Some(Scope::Payload) | None => self.payload.push(Argument { name, value }),
+            Some(Scope::CommonContext | Scope::SpecificContext) => {
+                self.context.push(Argument { name, value });
+            }
+            Some(Scope::PacketContext) if name == "cpu_id" => {
+                self.cpu = value.number().and_then(|number| number.try_into().ok());
+            }
             _ => {}
         }
     }
@@ -161,7 +179,7 @@ impl EventFields {
         let mut names = labels.into_iter().flat_map(|labels| labels.of(number));
         let value = match names.next() {
             Some(first) => {
-                let names = names.fold(first.to_owned(), |all, name| all + " | " + name);
+                let names = names.fold(first.into(), |all: Text, name| all + " | " + name);
                 Value::Label(number, names)
             }
             None => plain,
@@ -182,22 +200,30 @@ fn number_of(fields: &[Argument], names: &[&str]) -> Option<i64> {
 impl Visitor for EventFields {
     fn begin_scope(&mut self, scope: Scope) {
         self.scope = Some(scope);
+        self.root = None;
         self.open.clear();
     }
 
     fn begin_structure(&mut self) {
-        self.open.push(Open::Structure(Vec::new(), String::new()));
+        match self.root {
+            None => self.root = Some(Text::default()),
+            Some(_) => self.open.push(Open::Structure(Vec::new(), Text::default())),
+        }
     }
 
     fn member(&mut self, name: &str) {
-        if let Some(Open::Structure(_, next)) = self.open.last_mut() {
-            name.clone_into(next);
+        match self.open.last_mut() {
+            Some(Open::Structure(_, next)) => *next = name.into(),
+            Some(Open::Array(_)) => {}
+            None => self.root = Some(name.into()),
         }
     }
 
     fn end_structure(&mut self) {
-        if let Some(Open::Structure(members, _)) = self.open.pop() {
-            self.add(Value::Structure(members));
+        match self.open.pop() {
+            Some(Open::Structure(members, _)) => self.add(Value::Structure(members)),
+            Some(Open::Array(_)) => {}
+            None => self.root = None,
         }
     }
 
@@ -250,7 +276,11 @@ impl Visitor for EventFields {
     }
 
     fn text(&mut self, bytes: &[u8]) {
-        self.add(Value::Text(String::from_utf8_lossy(bytes).into_owned()));
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text.into(),
+            Err(_) => String::from_utf8_lossy(bytes).into(),
+        };
+        self.add(Value::Text(text));
     }
 
     fn blob(&mut self, bytes: &[u8], _media_type: &str) {
@@ -258,6 +288,6 @@ impl Visitor for EventFields {
         for byte in bytes {
             text.push_str(&format!("{byte:02x}"));
         }
-        self.add(Value::Text(text));
+        self.add(Value::Text(text.into()));
     }
 }

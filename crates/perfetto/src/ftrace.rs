@@ -3,17 +3,20 @@
 
 use prost::{Message, Oneof};
 
-/// Events of one CPU.
+/// Events of one CPU, but for the events themselves.
 #[expect(missing_docs, reason = "the names are those of Perfetto's message")]
 #[derive(Clone, PartialEq, Message)]
 pub struct FtraceEventBundle {
     #[prost(uint32, optional, tag = "1")]
     pub cpu: Option<u32>,
-    #[prost(message, repeated, tag = "2")]
-    pub events: Vec<FtraceEvent>,
     /// Whether events before these were lost.
     #[prost(bool, optional, tag = "3")]
     pub lost_events: Option<bool>,
+}
+
+impl FtraceEventBundle {
+    /// The number of the field with an event, which comes once for each: a [`FtraceEvent`].
+    pub(crate) const EVENT: u32 = 2;
 }
 
 /// An event of a kernel.

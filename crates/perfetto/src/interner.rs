@@ -61,23 +61,25 @@ impl Interner {
 
     /// Whether everything is to be forgotten before more is interned.
     pub(crate) fn is_full(&self) -> bool {
-        let texts = [
+        self.texts().into_iter().any(Texts::is_full)
+    }
+
+    fn texts(&self) -> [&Texts; 4] {
+        [
             &self.categories,
             &self.event_names,
             &self.argument_names,
             &self.argument_texts,
-        ];
-        texts.into_iter().any(Texts::is_full)
+        ]
     }
 
-    /// Arguments as they are written. Those without a value are left out.
-    pub(crate) fn annotations(&mut self, arguments: &[Argument]) -> Vec<DebugAnnotation> {
-        let annotations = arguments.iter().filter_map(|argument| {
+    /// Appends arguments as they are written. Those without a value are left out.
+    pub(crate) fn annotate(&mut self, arguments: &[Argument], out: &mut Vec<DebugAnnotation>) {
+        out.extend(arguments.iter().filter_map(|argument| {
             let mut annotation = self.annotation(&argument.value)?;
             annotation.name_iid = Some(self.argument_names.number(&argument.name));
             Some(annotation)
-        });
-        annotations.collect()
+        }));
     }
 
     fn annotation(&mut self, value: &Value) -> Option<DebugAnnotation> {
@@ -96,9 +98,9 @@ impl Interner {
                 annotation.string_value_iid = Some(self.argument_texts.number(text));
             }
             Value::Text(text) | Value::Label(_, text) => {
-                annotation.string_value = Some(text.clone());
+                annotation.string_value = Some(text.to_string());
             }
-            Value::Structure(members) => annotation.members = self.annotations(members),
+            Value::Structure(members) => self.annotate(members, &mut annotation.members),
             Value::Array(elements) => {
                 let elements = elements
                     .iter()
@@ -111,12 +113,15 @@ impl Interner {
 
     /// What has been interned since this was called last; `None` if nothing was.
     pub(crate) fn unwritten(&mut self) -> Option<InternedData> {
-        let data = InternedData {
+        let is_written = |texts: &Texts| texts.unwritten.is_empty();
+        if self.texts().into_iter().all(is_written) {
+            return None;
+        }
+        Some(InternedData {
             categories: std::mem::take(&mut self.categories.unwritten),
             event_names: std::mem::take(&mut self.event_names.unwritten),
             argument_names: std::mem::take(&mut self.argument_names.unwritten),
             argument_texts: std::mem::take(&mut self.argument_texts.unwritten),
-        };
-        (data != InternedData::default()).then_some(data)
+        })
     }
 }

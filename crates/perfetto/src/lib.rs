@@ -18,5 +18,5 @@ pub mod message;
 pub mod sent;
 pub mod tracks;
 
-pub use argument::{Argument, Value};
+pub use argument::{Argument, Text, Value};
 pub use encoder::{CounterValue, Cpu, Encoder, Machine, Mark, TrackId};

@@ -5,8 +5,6 @@
 
 use prost::Message;
 
-use crate::ftrace::FtraceEventBundle;
-
 /// Flag of [`TracePacket::sequence_flags`]: what was interned before is forgotten.
 /// (`SEQ_INCREMENTAL_STATE_CLEARED`)
 pub const STATE_CLEARED: u32 = 1;
@@ -47,9 +45,14 @@ pub struct TracePacket {
     /// The machine that the packet is of. Absent for the first one.
     #[prost(uint32, optional, tag = "98")]
     pub machine: Option<u32>,
-    /// Events of one CPU. (`ftrace_events`)
-    #[prost(message, optional, tag = "1")]
-    pub ftrace: Option<FtraceEventBundle>,
+}
+
+impl TracePacket {
+    /// The number of the field with the events of one CPU: an [`FtraceEventBundle`].
+    /// (`ftrace_events`)
+    ///
+    /// [`FtraceEventBundle`]: crate::ftrace::FtraceEventBundle
+    pub(crate) const FTRACE: u32 = 1;
 }
 
 /// The same instant on several clocks.

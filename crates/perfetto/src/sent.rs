@@ -51,16 +51,22 @@ impl SentEvents {
     }
 
     /// Names a process or thread.
-    fn rename(&mut self, sent: &Event<'_>, mut owner: Owner<'_>, time: i64, canvas: &mut Canvas) {
-        let name = Some(self.fields.take_text("name"));
+    fn rename(&mut self, sent: &Event<'_>, owner: Owner<'_>, time: i64, canvas: &mut Canvas) {
+        let name = self.fields.take_text("name");
+        let name = Some(name.as_str());
         match sent.name.as_deref() {
             Some("process_name") => {
-                owner.process_name = name;
-                owner.thread = None;
-                canvas.name_process(&owner);
+                canvas.name_process(&Owner {
+                    process_name: name,
+                    thread: None,
+                    ..owner
+                });
             }
             Some("thread_name") => {
-                owner.thread_name = name;
+                let owner = Owner {
+                    thread_name: name,
+                    ..owner
+                };
                 canvas.place(&owner, time);
             }
             _ => {}
@@ -143,8 +149,8 @@ impl SentEvents {
             }
         }
         let mut mark = Mark {
-            name: sent.name.as_deref().unwrap_or_default().to_owned(),
-            category: sent.cat.as_deref().unwrap_or_default().to_owned(),
+            name: sent.name.as_deref().unwrap_or_default().into(),
+            category: sent.cat.as_deref().unwrap_or_default().into(),
             arguments,
             ..Mark::default()
         };

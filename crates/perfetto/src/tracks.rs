@@ -51,11 +51,11 @@ pub struct Owner<'a> {
     /// The id of the process. Absent if it is not known.
     pub process: Option<OwnerId<'a>>,
     /// The name of the process. Absent if it is not known.
-    pub process_name: Option<String>,
+    pub process_name: Option<&'a str>,
     /// The id of the thread. Absent if it is not known.
     pub thread: Option<OwnerId<'a>>,
     /// The name of the thread. Absent if it is not known.
-    pub thread_name: Option<String>,
+    pub thread_name: Option<&'a str>,
     /// The CPU, for events whose thread is not known.
     pub cpu: i64,
     /// Whether the events are in the order of one thread, although it is not known.
@@ -95,7 +95,7 @@ impl Tracks {
             (Some(process), Some(thread)) => self.thread(parent, process, thread, owner, encoder),
             (None, Some(thread)) => {
                 let row = self.id(Kind::Thread, (parent.0, thread));
-                let name = owner.thread_name.as_deref().unwrap_or("thread");
+                let name = owner.thread_name.unwrap_or("thread");
                 self.plain(row, &format!("{name} {}", text(thread)), parent, encoder);
                 row
             }
@@ -194,12 +194,12 @@ impl Tracks {
     ) -> TrackId {
         let track = self.id(Kind::Process, (host, id));
         let is_new = self.is_new(track);
-        if !is_new && !self.is_renamed(track, owner.process_name.as_deref()) {
+        if !is_new && !self.is_renamed(track, owner.process_name) {
             return track;
         }
         let pid = self.number(track, host, id);
         let own = id.number() == Some(pid.into());
-        let mut name = full_name(owner.process_name.as_deref(), id, own, "PID");
+        let mut name = full_name(owner.process_name, id, own, "PID");
         if let (Some(name), Host::Named(host)) = (&mut name, host) {
             // Processes of several hosts often have the same name.
             name.push_str(" @ ");
@@ -226,7 +226,7 @@ impl Tracks {
     ) -> TrackId {
         let track = self.id(Kind::Thread, (parent.0, id));
         let is_new = self.is_new(track);
-        if !is_new && !self.is_renamed(track, owner.thread_name.as_deref()) {
+        if !is_new && !self.is_renamed(track, owner.thread_name) {
             return track;
         }
         let pid = self.number(parent, owner.host, process);
@@ -241,7 +241,7 @@ impl Tracks {
             thread: Some(ThreadDescriptor {
                 pid: Some(pid),
                 tid: Some(tid),
-                thread_name: full_name(owner.thread_name.as_deref(), id, own, "TID"),
+                thread_name: full_name(owner.thread_name, id, own, "TID"),
             }),
             parent: Some(parent.0),
             ..TrackDescriptor::default()

@@ -14,7 +14,7 @@ use ::perfetto::ftrace::{
     SchedProcessFork, SchedProcessFree, SchedSwitch, SchedWakeup, Softirq, TaskNewtask, TaskRename,
 };
 use ::perfetto::message::{Process, ProcessTree, Thread, Utsname};
-use ::perfetto::tracks::{Host, Owner};
+use ::perfetto::tracks::{Host, Owner, hash};
 use ::perfetto::{Cpu, Machine};
 use ::tef::event::OwnerId;
 use ctf::decode::Event;
@@ -35,8 +35,8 @@ const CLONE_THREAD: u64 = 0x1_0000;
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     /// The hosts whose events become those of ftrace.
-    machines: HashMap<KernelHost, KernelMachine>,
-    threads: KernelThreads<KernelHost>,
+    machines: HashMap<HostHash, KernelMachine>,
+    threads: KernelThreads<HostHash>,
     /// The CPUs of streams.
     cpus: HashMap<StreamKey, Cpu>,
 }
@@ -48,11 +48,8 @@ struct KernelMachine {
     has_report_states: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum KernelHost {
-    Named(Box<str>),
-    OfTrace(u64),
-}
+/// The [`hash`] of a host.
+type HostHash = u64;
 
 /// The fields of an event, as [`KernelThreads`] reads them.
 struct Fields<'f>(&'f EventFields);
@@ -80,11 +77,8 @@ impl Kernel {
         canvas: &mut Canvas,
     ) -> bool {
         self.forget_if_many();
-        let host = match owner.host {
-            Host::Named(name) => KernelHost::Named(name.into()),
-            Host::OfTrace(trace) => KernelHost::OfTrace(trace),
-        };
-        let machine = self.machine(&host, owner.host, event.trace(), canvas);
+        let host = hash(owner.host);
+        let machine = self.machine(host, owner.host, event.trace(), canvas);
         let cpu = fields.number(&["perf_cpu"]).or(fields.cpu).unwrap_or(0);
         owner.cpu = cpu;
         let name = event.class().name().unwrap_or_default();
@@ -137,12 +131,12 @@ impl Kernel {
     /// The machine of a host, unless there are too many.
     fn machine(
         &mut self,
-        key: &KernelHost,
+        key: HostHash,
         host: Host<'_>,
         trace: &Trace,
         canvas: &mut Canvas,
     ) -> Option<KernelMachine> {
-        if let Some(known) = self.machines.get(key) {
+        if let Some(known) = self.machines.get(&key) {
             return Some(*known);
         }
         let number = u32::try_from(self.machines.len()).ok();
@@ -153,13 +147,13 @@ impl Kernel {
             has_report_states: has_report_states(utsname.release.as_deref()),
         };
         canvas.kernel(machine, host, utsname);
-        self.machines.insert(key.clone(), new);
+        self.machines.insert(key, new);
         Some(new)
     }
 
     fn set_owner(
         &self,
-        host: KernelHost,
+        host: HostHash,
         thread: Option<i64>,
         fields: &EventFields,
         owner: &mut Owner<'_>,

@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use ::perfetto::canvas::Canvas;
 use ::perfetto::fields::EventFields;
 use ::perfetto::tracks::{Host, Owner, Place, hash};
-use ::perfetto::{Argument, CounterValue, Mark, Value};
+use ::perfetto::{Argument, CounterValue, Mark, Text, Value};
 use ::tef::event::OwnerId;
 use ::tef::json_args::visit_object;
 use ::tef::open_slices::EndOf;
@@ -173,8 +173,8 @@ impl Perfetto {
         self.fields.begin_event(false);
         visit_object(&args, &mut self.fields);
         Mark {
-            name,
-            category: "ct".to_owned(),
+            name: name.into(),
+            category: "ct".into(),
             arguments: self.fields.take_arguments(),
             ..Mark::default()
         }
@@ -193,8 +193,8 @@ impl Perfetto {
         self.has_unpaired |= !fits && !is_kernel;
         let provider = name.split_once(':').map_or("", |(provider, _)| provider);
         let mut mark = Mark {
-            name: name.to_owned(),
-            category: provider.to_owned(),
+            name: name.into(),
+            category: provider.into(),
             ..Mark::default()
         };
         match kind {
@@ -210,16 +210,16 @@ impl Perfetto {
             RecordKind::FunctionEntry | RecordKind::FunctionExit if fits => {
                 let address = self.fields.take_unsigned("addr");
                 let name = locations.and_then(EventLocations::function_name);
-                mark.name = name.map_or_else(|| format!("{address:#x}"), str::to_owned);
+                mark.name = name.map_or_else(|| format!("{address:#x}").into(), Text::from);
             }
             RecordKind::Begin(span) | RecordKind::End(span) if fits => {
-                mark.name = span.shown_name(name, is_kernel);
+                mark.name = span.shown_name(name, is_kernel).into();
             }
             _ => self.spans.learn(name, place, &self.fields),
         }
         mark.arguments = self.fields.take_arguments();
         let located = locations.into_iter().flat_map(EventLocations::fields);
-        let located = located.map(|(name, text)| Argument::new(name, Value::Text(text.to_owned())));
+        let located = located.map(|(name, text)| Argument::new(name, Value::Text(text.into())));
         mark.arguments.extend(located);
         match kind {
             RecordKind::FunctionEntry | RecordKind::Begin(_) if fits => {
@@ -228,7 +228,10 @@ impl Perfetto {
             RecordKind::FunctionExit | RecordKind::End(_) if fits => {
                 self.end(place, EndOf::Name(&mark.name), &mark);
             }
-            _ => self.canvas.instant(place, self.now, &mark),
+            _ => {
+                self.canvas.instant(place, self.now, &mark);
+                self.fields.give_back(mark.arguments);
+            }
         }
     }
 
@@ -237,7 +240,7 @@ impl Perfetto {
         let span = self.fields.take_unsigned("span");
         let name = self.fields.take_text("name");
         let target = self.fields.take_text("target");
-        let category = target_of_span(class).unwrap_or(&target).to_owned();
+        let category = target_of_span(class).unwrap_or(&target).into();
         self.fields.spread_arguments();
         let mut mark = Mark {
             name,
@@ -347,11 +350,11 @@ fn host_of<'a>(environment: Environment<'a>, origin: Origin<'_>) -> Host<'a> {
 
 /// The owner of an event, as its contexts and its environment say.
 fn owner_of<'a>(
-    fields: &EventFields,
+    fields: &'a EventFields,
     environment: Environment<'a>,
     origin: Origin<'a>,
 ) -> Owner<'a> {
-    let name = fields.context_text(&["procname"]).map(str::to_owned);
+    let name = fields.context_text(&["procname"]);
     let pid = fields
         .context_number(&["vpid", "pid"])
         .or(environment.process);
@@ -365,9 +368,9 @@ fn owner_of<'a>(
         trace: &origin.trace.name,
         process: pid.map(OwnerId::Number),
         // Of the kernel `procname` is a thread's name, which is not always the process' own.
-        process_name: own_name.map(str::to_owned).or_else(|| {
+        process_name: own_name.or_else(|| {
             let is_main = !environment.is_kernel || thread == pid;
-            name.clone().filter(|_| is_main)
+            name.filter(|_| is_main)
         }),
         thread: thread.map(OwnerId::Number),
         thread_name: name,
@@ -397,8 +400,8 @@ impl Sink for Perfetto {
             Lost::Packets(count) => (count, format!("{count} packets lost")),
         };
         let mark = Mark {
-            name,
-            category: "lost".to_owned(),
+            name: name.into(),
+            category: "lost".into(),
             arguments: vec![Argument::new("count", Value::Unsigned(what))],
             ..Mark::default()
         };
