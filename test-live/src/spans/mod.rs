@@ -1,10 +1,8 @@
 //! `test-live spans`: how long spans take, by their names.
 //!
-//! Read in this order; each module uses only those before it: `histogram` (durations by size),
-//! `table` (the rows), `report` (rows as text and JSON). Which events are begins and ends of spans,
-//! and what is within what, is found by `viewer::interpret`.
+//! Read in this order: `table` (the rows), `report` (rows as text and JSON). Which events are begins
+//! and ends of spans, and what is within what, is found by `viewer::interpret`.
 
-mod histogram;
 mod report;
 mod table;
 

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
+use viewer::interpret::duration_histogram::{DurationHistogram, Percentile};
 use viewer::interpret::span_observer::SpanObserver;
 use viewer::interpret::span_owners::OwnerNumber;
 
-use super::histogram::{Histogram, Percentile};
 use crate::cli::SpanGroup;
 
 /// Largest number of rows: names, times processes or threads if it was asked for. Further spans are
@@ -41,7 +41,7 @@ pub(super) struct SpanRow {
     pub(super) open: u64,
     /// The number of ends whose begins were not seen.
     pub(super) without_begin: u64,
-    histogram: Histogram,
+    histogram: DurationHistogram,
 }
 
 /// The rows.

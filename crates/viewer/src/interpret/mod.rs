@@ -6,10 +6,11 @@
 //! (functions and source lines), `interpreted_fields` (whose an event is, and of which span),
 //! `kernel_threads`, `threads`, `name_numbers`; `span_owners` and `span_edges` (begins and ends of
 //! spans, from whatever source), `span_observer`, `whole_spans`, `span_times` and `span_meter` (how
-//! long spans take).
+//! long spans take), `duration_histogram` (percentiles).
 
 pub mod calls;
 pub mod debug_info;
+pub mod duration_histogram;
 pub mod environment;
 pub mod event_name;
 pub mod interpreted_fields;

@@ -7,9 +7,9 @@ const PRECISION_BITS: u32 = 7;
 /// Number of buckets of durations with the same highest bit.
 const BUCKETS_PER_OCTAVE: u64 = 1 << PRECISION_BITS;
 
-/// The durations of one row.
+/// Durations of spans that are shown together.
 #[derive(Debug, Default)]
-pub(super) struct Histogram {
+pub struct DurationHistogram {
     /// The buckets that have durations, in order, each with how many. Most rows have few.
     buckets: Vec<(u16, u64)>,
     count: u64,
@@ -17,18 +17,18 @@ pub(super) struct Histogram {
 
 /// A percentile of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Percentile {
+pub enum Percentile {
     /// About this number of nanoseconds.
     Within(u64),
     /// The longest duration.
     Longest,
 }
 
-impl Histogram {
+impl DurationHistogram {
     /// Adds a duration in nanoseconds. A new bucket takes one of `budget`; if there is none left,
     /// the duration is counted in the nearest bucket, and false is returned. The first bucket is
     /// there without budget, too.
-    pub(super) fn add(&mut self, duration: u64, budget: &mut usize) -> bool {
+    pub fn add(&mut self, duration: u64, budget: &mut usize) -> bool {
         self.count += 1;
         let bucket = bucket_of(duration);
         let place = match self.buckets.binary_search_by_key(&bucket, |(of, _)| *of) {
@@ -57,7 +57,7 @@ impl Histogram {
     }
 
     /// The duration that `percent` of all are not longer than.
-    pub(super) fn percentile(&self, percent: u64) -> Percentile {
+    pub fn percentile(&self, percent: u64) -> Percentile {
         // The nearest rank: the first one up to which there are `percent` of all or more.
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100);
         if rank == u128::from(self.count) {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_sorted_durations() {
-        let mut histogram = Histogram::default();
+        let mut histogram = DurationHistogram::default();
         let mut budget = usize::MAX;
         assert_eq!(histogram.percentile(50), Percentile::Longest);
         let mut durations: Vec<u64> = (0..1000).map(|n| n * n * 37 % 1_000_003).collect();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn without_budget_durations_are_counted_in_the_nearest_bucket() {
-        let mut histogram = Histogram::default();
+        let mut histogram = DurationHistogram::default();
         let mut budget = 2;
         assert!(histogram.add(10, &mut budget) && histogram.add(100, &mut budget));
         assert!(!histogram.add(1_000_000, &mut budget));
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_first_durations_of_a_row_have_a_bucket_without_budget_too() {
-        let mut histogram = Histogram::default();
+        let mut histogram = DurationHistogram::default();
         let mut budget = 0;
         assert!(histogram.add(10, &mut budget));
         assert!(!histogram.add(1_000_000, &mut budget));
