@@ -16,6 +16,7 @@ use super::protocol::{
 use super::replay::event_fields;
 use super::search::{count_events, search};
 use super::store::{Session, Store, Track};
+use super::summary::summarize;
 use super::view::{View, VisibleRow};
 
 /// Frames that a page may have been sent and not yet shown. A slow page gets fewer frames, never
@@ -139,10 +140,30 @@ impl PageState {
                     refused: refused.map_or_else(String::new, |refused| refused.to_string()),
                 })
             }
+            // Takes longer than a page waits: asked for with `summary`.
+            Request::Summary { .. } => None,
             Request::Filter { number, text } => {
                 let error = self.set_filter(&text, log).err().unwrap_or_default();
                 Some(Reply::Filter { number, error })
             }
+        }
+    }
+
+    /// What answers a request for a summary of a range. It takes up to seconds, and needs nothing
+    /// of the page.
+    pub(super) fn summary(
+        &self,
+        (number, from, to): (u32, i64, i64),
+        store: Arc<Store>,
+        now: i64,
+    ) -> impl FnOnce() -> Reply + Send + 'static {
+        let filter = self.filter.as_ref();
+        let filter = filter.map(|filter| Arc::clone(&filter.state));
+        move || {
+            // What has not ended goes on until now, not until the end of the range.
+            let to = edge(&store, now).map_or(to, |edge| to.min(edge.time));
+            let summary = summarize(&store, filter.as_deref(), from, to);
+            Reply::Summary { number, summary }
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::row::RowKind;
+use super::summary::RangeSummary;
 use super::track::NumberedRow;
 use super::view::{View, VisibleRow};
 
@@ -56,6 +57,14 @@ pub(super) enum Request {
         #[serde(deserialize_with = "time")]
         to: i64,
     },
+    /// What the rows of a range amount to.
+    Summary {
+        number: u32,
+        #[serde(deserialize_with = "time")]
+        from: i64,
+        #[serde(deserialize_with = "time")]
+        to: i64,
+    },
     /// Shows from now on only events that match an expression; all, if it is empty.
     Filter { number: u32, text: String },
 }
@@ -84,6 +93,11 @@ pub(super) enum Reply {
         events: u64,
         /// Why there is no file of the range; empty if there is one.
         refused: String,
+    },
+    Summary {
+        number: u32,
+        #[serde(flatten)]
+        summary: RangeSummary,
     },
     Filter {
         number: u32,

@@ -37,8 +37,7 @@ pub(super) fn search(
     for track in store.tracks() {
         // One track at a time, so that the decoding thread never waits for long.
         let rows = track.rows.lock();
-        let numbered = rows.blocks.iter().flat_map(|block| &block.rows);
-        for (number, row) in (rows.first_row..).zip(numbered) {
+        for (number, row) in rows.numbered() {
             if !is_found(row) {
                 continue;
             }
@@ -58,7 +57,8 @@ pub(super) fn search(
     (total, best.map(|(_, found)| found))
 }
 
-fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
+/// A row as pages are told of it.
+pub(super) fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
     FoundRow {
         track,
         row: u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0),

@@ -1,6 +1,7 @@
 //! The HTTP server: the page, and the WebSocket of each page.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ use super::access::{Access, Refusal};
 use super::download::{self, DownloadFormat, Refused, Selected};
 use super::packet_log::PacketLog;
 use super::page_state::PageState;
-use super::protocol::{MAX_REQUEST_BYTES, Request};
+use super::protocol::{MAX_REQUEST_BYTES, Reply, Request};
 use super::store::Store;
 use super::write_timeout::WriteTimeout;
 
@@ -43,6 +44,9 @@ const MAX_CONNECTIONS: usize = 128;
 const MAX_PAGES: usize = 32;
 /// Largest number of files that are written at the same time. Each takes memory for its packets.
 const MAX_DOWNLOADS: usize = 2;
+/// Largest number of summaries that are made at the same time. Each takes memory for the rows of a
+/// track.
+const MAX_SUMMARIES: usize = 1;
 /// Largest head of an HTTP request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Time for a TLS handshake.
@@ -104,6 +108,7 @@ pub(super) struct Shared {
     formats: Vec<DownloadFormat>,
     pages: AtomicUsize,
     downloads: Arc<Semaphore>,
+    summaries: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -120,6 +125,7 @@ impl Shared {
             formats,
             pages: AtomicUsize::new(0),
             downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
+            summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
         }
     }
 }
@@ -358,10 +364,18 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next_state = Instant::now();
     let mut next_frame = Instant::now();
+    let mut summary: Option<PendingReply> = None;
     loop {
         let received = tokio::select! {
             received = socket.recv() => Some(received),
             _ = ticks.tick() => None,
+            reply = wait_for(&mut summary) => {
+                let Some(reply) = reply else { return };
+                if !send_json(&mut socket, &reply).await {
+                    return;
+                }
+                continue;
+            }
         };
         let shared = Arc::clone(&shared);
         let message = match received {
@@ -399,6 +413,13 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
                         return;
                     }
                 };
+                if let Request::Summary { number, from, to } = request {
+                    let store = Arc::clone(&shared.store);
+                    let made = page.summary((number, from, to), store, unix_time());
+                    // The one before is no longer asked for.
+                    summary = Some(Box::pin(run_in_turn(Arc::clone(&shared), made)));
+                    continue;
+                }
                 let answered = run_blocking(page, move |page| {
                     page.handle(request, &shared.store, &shared.log)
                 });
@@ -437,6 +458,36 @@ async fn run_blocking<T: Send + 'static>(
     });
     // A panic has taken the state of the page with it: its connection is closed.
     work.await.ok()
+}
+
+/// An answer that takes long to make.
+type PendingReply = Pin<Box<dyn Future<Output = Option<Reply>> + Send>>;
+
+/// Makes an answer when it is its turn; `None` if that fails.
+async fn run_in_turn(
+    shared: Arc<Shared>,
+    make: impl FnOnce() -> Reply + Send + 'static,
+) -> Option<Reply> {
+    // Nobody has a turn who has gone while waiting.
+    let permit = Arc::clone(&shared.summaries).acquire_owned().await.ok()?;
+    let made = tokio::task::spawn_blocking(move || {
+        let reply = make();
+        drop(permit);
+        reply
+    });
+    made.await.ok()
+}
+
+/// Waits for an answer, if there is one to wait for.
+async fn wait_for(pending: &mut Option<PendingReply>) -> Option<Reply> {
+    match pending {
+        Some(reply) => {
+            let made = reply.await;
+            *pending = None;
+            made
+        }
+        None => std::future::pending().await,
+    }
 }
 
 async fn send_json(socket: &mut WebSocket, message: &impl serde::Serialize) -> bool {

@@ -84,6 +84,8 @@ pub(super) struct TrackRows {
     /// The spans that may overlap and have not ended, each with its key and row, at the depth of
     /// its place.
     overlapping: Vec<Option<(u64, u64)>>,
+    /// Whether there was a span that may overlap others.
+    pub(super) has_overlapping: bool,
     /// Keys of open spans that are not shown.
     hidden_overlapping: Vec<u64>,
     /// When the track ended. Absent while events may come.
@@ -207,6 +209,11 @@ impl TrackRows {
         self.first_row + self.len() as u64
     }
 
+    /// All rows that are kept, with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u64, &Row)> {
+        (self.first_row..).zip(self.blocks.iter().flat_map(|block| &block.rows))
+    }
+
     /// The row of a number, unless it has been dropped.
     pub(super) fn row(&self, number: u64) -> Option<&Row> {
         let place = usize::try_from(number.checked_sub(self.first_row)?).ok()?;
@@ -320,6 +327,7 @@ impl TrackRows {
     /// Begins a span that may overlap others: it is shown on the first line that is free until its
     /// end.
     pub(super) fn begin_overlapping(&mut self, time: i64, name: u32, key: u64, place: EventPlace) {
+        self.has_overlapping = true;
         let free = self.overlapping.iter().position(Option::is_none);
         let line = free.unwrap_or(self.overlapping.len());
         let depth = u16::try_from(line).unwrap_or(MAX_DEPTH);
