@@ -6,12 +6,12 @@
 //! are built by [`binaries`]; [`disk`] mounts a small file system for them, [`network`] puts them
 //! on two hosts, [`file_lease`] makes a file hang, [`certificates`] are those of encrypted links,
 //! [`terminal`] is a terminal with keys to press. [`machine`] is a host of its own for the commands
-//! of a [`page`]. Real peers are [`lttng`], [`traced_app`], [`babeltrace`] and [`ceph`]. Synthetic
-//! peers on the protocol crates are [`producer`], [`resumable`] (a producer that resumes its
-//! session), [`replay`] (a trace directory sent by a producer), [`viewer`], [`push`] and
-//! [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`] cuts their
-//! connections, and [`udp_link`] is a bad network. [`status_endpoint`] reads a relay's metrics,
-//! [`tree`] what it wrote, and [`traces`] makes traces to read.
+//! of a [`page`]. Real peers are [`lttng`], [`traced_app`], [`babeltrace`], [`ceph`] and
+//! [`perfetto`]. Synthetic peers on the protocol crates are [`producer`], [`resumable`] (a producer
+//! that resumes its session), [`replay`] (a trace directory sent by a producer), [`viewer`],
+//! [`push`] and [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`]
+//! cuts their connections, and [`udp_link`] is a bad network. [`status_endpoint`] reads a relay's
+//! metrics, [`tree`] what it wrote, and [`traces`] makes traces to read.
 
 pub mod babeltrace;
 pub mod binaries;
@@ -28,6 +28,7 @@ pub mod lttng;
 pub mod machine;
 pub mod network;
 pub mod page;
+pub mod perfetto;
 pub mod probe_session;
 pub mod process;
 pub mod producer;

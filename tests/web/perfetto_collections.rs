@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tests::lab::Lab;
+use tests::perfetto::{ERRORS, HOST, open_output, rows, wait_until_open};
 use tests::test_live;
 
-use crate::perfetto::HOST;
-use crate::perfetto_format::{ERRORS, events, open_output, rows, wait_until_open};
+use crate::perfetto_format::events;
 
 /// Valid traces by their names.
 fn traces() -> BTreeMap<String, PathBuf> {

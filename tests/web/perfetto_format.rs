@@ -2,20 +2,15 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tests::browser::Browser;
-use tests::certificates::Certificates;
 use tests::lab::Lab;
+use tests::perfetto::{open_output, rows};
 use tests::process::Process;
 use tests::test_live;
 
-use crate::perfetto::{HOST, query, serve};
-
-pub(crate) const ERRORS: &str =
-    "select name as row from stats where value > 0 and severity in ('error', 'data_loss')";
 /// The begin of the recordings, in nanoseconds since 1970.
 const BEGIN: u64 = 1_700_000_000_000_000_000;
 /// A thread that Perfetto has no number for.
@@ -103,35 +98,6 @@ fn open(lab: &Lab, input: &Path, arguments: &[&str], name: &str) -> (Browser, Pr
         let words = ["--sink", "perfetto", "--output", output];
         test_live::read(lab, &[&words, arguments].concat(), input).expect_success();
     })
-}
-
-/// Opens in Perfetto what `write` writes to the path that it is given. Perfetto must find no fault.
-pub(crate) fn open_output(lab: &Lab, name: &str, write: impl FnOnce(&str)) -> (Browser, Process) {
-    let directory = lab.directory("page");
-    for entry in fs::read_dir(peers::perfetto_page()).unwrap() {
-        let entry = entry.unwrap();
-        symlink(entry.path(), directory.join(entry.file_name())).unwrap();
-    }
-    write(directory.join(name).to_str().unwrap());
-    let certificates = Certificates::create(lab, "certificates");
-    certificates.issue_server(&[HOST]);
-    let (server, address) = serve(lab, &directory, &certificates);
-    let browser = Browser::start_with_host(lab, Some((HOST, address)));
-    browser.open(&format!("https://{HOST}/#!/?url=https://{HOST}/{name}"));
-    wait_until_open(&browser);
-    assert_eq!(rows(&browser, ERRORS), [""; 0]);
-    (browser, server)
-}
-
-pub(crate) fn wait_until_open(browser: &Browser) {
-    let is_open = "return !!(window.app && app.trace)";
-    browser.wait_for("Perfetto has the trace", is_open);
-}
-
-/// The column `row` of an answer.
-pub(crate) fn rows(browser: &Browser, sql: &str) -> Vec<String> {
-    let row = |row: Value| row["row"].as_str().unwrap().to_owned();
-    query(browser, sql).into_iter().map(row).collect()
 }
 
 /// The events of a trace, as the JSON sink writes them.

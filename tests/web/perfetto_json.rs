@@ -4,9 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 use tests::lab::Lab;
+use tests::perfetto::{open_output, rows};
 use tests::tldrs::run_tldrs;
-
-use crate::perfetto_format::{open_output, rows};
 
 /// What `@` stands for in a line: with three more digits, microseconds since 1970.
 const EPOCH: &str = "1767225600000";

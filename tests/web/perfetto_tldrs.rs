@@ -4,10 +4,9 @@ use std::fs;
 
 use tests::binaries;
 use tests::lab::Lab;
+use tests::perfetto::{open_output, rows};
 use tests::process::Process;
 use tests::tldrs::run_tldrs;
-
-use crate::perfetto_format::{open_output, rows};
 
 /// A thread that Perfetto has no number for.
 const WIDE_THREAD: u64 = 5_000_000_000;
