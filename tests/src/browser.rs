@@ -82,6 +82,12 @@ impl Browser {
         self.driver.id()
     }
 
+    /// Returns the URL of the session of WebDriver, by which other programs may run scripts.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}/session/{}", self.address, self.session)
+    }
+
     fn command(&self, name: &str, body: &Value) -> Value {
         let path = format!("/session/{}/{name}", self.session);
         request(self.address, "POST", &path, body)
