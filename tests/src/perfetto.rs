@@ -33,6 +33,7 @@ server.serve_forever()
 /// Selects what Perfetto did not understand of a trace.
 pub const ERRORS: &str =
     "select name as row from stats where value > 0 and severity in ('error', 'data_loss')";
+
 /// Opens in Perfetto what `write` writes to the path that it is given. Perfetto must find no fault.
 #[must_use]
 pub fn open_output(lab: &Lab, name: &str, write: impl FnOnce(&str)) -> (Browser, Process) {
