@@ -9,8 +9,8 @@
 //! `replay` and `matches` (the packets of the history, decoded again for single events and
 //! filters), `track` and `view` (the rows of one track, and what is seen of them), `histogram`,
 //! `store`, `thread_tracks`, `sent` and `stage` (from events to rows), `trace_muxes`, `archive` and
-//! `download` (files of a range), `protocol`, `search`, `summary`, `page_state`, `access`,
-//! `write_timeout`, `server`.
+//! `download` (files of a range), `protocol`, `search`, `span_graph` and `summary` (what a range
+//! amounts to), `page_state`, `access`, `write_timeout`, `server`.
 
 mod access;
 mod archive;
@@ -26,6 +26,7 @@ mod row;
 mod search;
 mod sent;
 mod server;
+mod span_graph;
 mod stage;
 mod store;
 mod summary;

@@ -15,6 +15,7 @@ use super::matches::{FilterState, Matches};
 use super::protocol::FoundRow;
 use super::row::{Row, RowKind};
 use super::search::found_row;
+use super::span_graph::{GraphNode, SpanGraph};
 use super::store::Store;
 use super::track::TrackRows;
 
@@ -22,11 +23,6 @@ use super::track::TrackRows;
 const MAX_NAMES: usize = 500;
 /// Largest number of counters in a summary.
 const MAX_COUNTERS: usize = 500;
-/// Largest number of nodes of a graph while it is made. Further ones are merged with that around
-/// them.
-const MAX_NODES: usize = 1 << 16;
-/// Largest number of nodes of a graph that is sent: those with the most time.
-const MAX_SENT_NODES: usize = 2000;
 /// Largest number of buckets of the histograms of all names, in 16 MiB of memory.
 const MAX_BUCKETS: usize = 1 << 20;
 
@@ -88,16 +84,6 @@ pub(super) struct CounterSummary {
     pub(super) mean: f64,
 }
 
-/// A node of the graph: the spans of one name that were within those of the same names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct GraphNode {
-    /// How many nodes are around it.
-    pub(super) depth: u16,
-    pub(super) name: u32,
-    /// Nanoseconds, with those within.
-    pub(super) total: u64,
-}
-
 /// Summarizes the rows that overlap a range and pass a filter; losses are not among them.
 pub(super) fn summarize(
     store: &Store,
@@ -108,7 +94,7 @@ pub(super) fn summarize(
     let mut sums = Sums {
         spans: HashMap::new(),
         events: HashMap::new(),
-        graph: Graph::new(),
+        graph: SpanGraph::new(),
         buckets: MAX_BUCKETS,
         is_coarse: false,
     };
@@ -225,7 +211,7 @@ fn length(from: i64, to: i64) -> u64 {
 struct Sums {
     spans: HashMap<u32, SpanSum>,
     events: HashMap<u32, EventSum>,
-    graph: Graph,
+    graph: SpanGraph,
     /// The number of buckets that histograms may still have.
     buckets: usize,
     is_coarse: bool,
@@ -313,7 +299,7 @@ impl Sums {
         let mut now = i64::MIN;
         for part in spans {
             self.close_until(part.begin, &mut now, &mut open);
-            let around = open.last().map_or(Graph::ROOT, |around| around.node);
+            let around = open.last().map_or(SpanGraph::ROOT, |around| around.node);
             open.push(OpenPart {
                 end: part.end.0,
                 name: part.name,
@@ -386,7 +372,7 @@ impl Sums {
             events: events.collect(),
             event_names,
             counters: Vec::new(),
-            graph: self.graph.nodes_with_most(MAX_SENT_NODES),
+            graph: self.graph.nodes_with_most(),
             is_coarse: self.is_coarse,
         }
     }
@@ -400,108 +386,6 @@ impl Place {
         let row = rows.row(self.number)?;
         Some(found_row(self.track, self.number, row))
     }
-}
-
-/// Names within names.
-#[derive(Debug)]
-struct Graph {
-    nodes: Vec<Node>,
-    places: HashMap<(u32, u32), u32>,
-}
-
-#[derive(Debug, Clone)]
-struct Node {
-    around: u32,
-    name: u32,
-    /// Nanoseconds: at first the own time, at the end with that of those within.
-    time: u64,
-}
-
-impl Graph {
-    /// The node around all others.
-    const ROOT: u32 = 0;
-
-    fn new() -> Self {
-        Self {
-            nodes: vec![Node {
-                around: Self::ROOT,
-                name: 0,
-                time: 0,
-            }],
-            places: HashMap::new(),
-        }
-    }
-
-    /// The node of a name within another node.
-    fn within(&mut self, around: u32, name: u32) -> u32 {
-        if let Some(node) = self.places.get(&(around, name)) {
-            return *node;
-        }
-        if self.nodes.len() >= MAX_NODES {
-            return around;
-        }
-        let node = u32::try_from(self.nodes.len()).unwrap_or(around);
-        self.nodes.push(Node {
-            around,
-            name,
-            time: 0,
-        });
-        self.places.insert((around, name), node);
-        node
-    }
-
-    fn add(&mut self, node: u32, time: u64) {
-        if let Some(node) = self.nodes.get_mut(index(node)) {
-            node.time = node.time.saturating_add(time);
-        }
-    }
-
-    /// The nodes with the most time, each before those within it, of which the longest come first.
-    fn nodes_with_most(mut self, max: usize) -> Vec<GraphNode> {
-        // A node comes after that around it.
-        for place in (1..self.nodes.len()).rev() {
-            if let Some(Node { around, time, .. }) = self.nodes.get(place).cloned() {
-                self.add(around, time);
-            }
-        }
-        let mut times: Vec<u64> = self.nodes.iter().map(|node| node.time).collect();
-        times.sort_unstable_by_key(|time| Reverse(*time));
-        let least = times
-            .get(max)
-            .map_or(0, |time| time.saturating_add(1))
-            .max(1);
-        let mut within: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
-        for (place, node) in (0..).zip(&self.nodes).skip(1) {
-            if node.time >= least
-                && let Some(nodes) = within.get_mut(index(node.around))
-            {
-                nodes.push(place);
-            }
-        }
-        let mut shown = Vec::new();
-        let mut rest = vec![(0_u16, Self::ROOT)];
-        while let Some((depth, place)) = rest.pop() {
-            let (Some(node), Some(within)) =
-                (self.nodes.get(index(place)), within.get_mut(index(place)))
-            else {
-                continue;
-            };
-            if place != Self::ROOT {
-                shown.push(GraphNode {
-                    depth: depth - 1,
-                    name: node.name,
-                    total: node.time,
-                });
-            }
-            within.sort_by_key(|place| self.nodes.get(index(*place)).map(|node| node.time));
-            rest.extend(within.iter().map(|place| (depth.saturating_add(1), *place)));
-        }
-        shown
-    }
-}
-
-fn index(node: u32) -> usize {
-    usize::try_from(node).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -646,11 +530,11 @@ mod tests {
                 };
                 let last = all.iter().enumerate().filter(is_open).max_by_key(began);
                 if let Some((_, (.., name))) = last {
-                    own[index(*name)] += 1;
+                    own[usize::try_from(*name).unwrap()] += 1;
                 }
             }
             for span in summarize(&store, None, from, to).spans {
-                assert_eq!(span.own, Some(own[index(span.name)]));
+                assert_eq!(span.own, Some(own[usize::try_from(span.name).unwrap()]));
             }
         }
     }
