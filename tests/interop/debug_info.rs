@@ -10,8 +10,12 @@ use tests::process::Process;
 use tests::relay::Relay;
 use tests::{peers, test_live};
 
-/// Events of the application.
+/// Events of `located.c`.
 const APPLICATION_EVENTS: usize = 18;
+/// Events of a call of `located_library.c`.
+const LIBRARY_EVENTS: usize = 2;
+/// What is selected of programs that load nothing later.
+const EVENTS: &str = "tracee:*,lttng_ust_statedump:*";
 
 /// Compiles a source file of `tracee/`.
 fn compile(lab: &Lab, source: &str, name: &str, options: &[&str]) -> PathBuf {
@@ -24,30 +28,23 @@ fn compile(lab: &Lab, source: &str, name: &str, options: &[&str]) -> PathBuf {
     built
 }
 
-fn run(command: &mut Command) {
-    Process::start(command).wait().expect_success();
+/// Runs a program to its end, and returns the lines of its standard output.
+fn run(command: &mut Command) -> Vec<String> {
+    Process::start(command).wait().expect_success()
 }
 
-/// Records applications, and returns the directory of the recording.
-fn record(lab: &Lab, applications: &[&Path]) -> PathBuf {
+/// Records the events of applications that `events` select, and returns the directory of the
+/// recording.
+fn record(lab: &Lab, events: &str, applications: &mut [Command]) -> PathBuf {
     let relay = Relay::start(lab);
     let daemon = SessionDaemon::start(lab);
     daemon.create_session("located", &relay, None);
-    let enable = ["enable-event", "-u", "-s", "located"];
-    daemon.lttng(&[&enable[..], &["tracee:*,lttng_ust_statedump:*"]].concat());
-    daemon.lttng(&[
-        "add-context",
-        "-u",
-        "-s",
-        "located",
-        "-t",
-        "vpid",
-        "-t",
-        "ip",
-    ]);
+    daemon.lttng(&["enable-event", "-u", "-s", "located", events]);
+    let contexts = ["-t", "vpid", "-t", "vtid", "-t", "ip"];
+    daemon.lttng(&[&["add-context", "-u", "-s", "located"], &contexts[..]].concat());
     daemon.lttng(&["start", "located"]);
     for application in applications {
-        run(&mut lab.traced_command(application));
+        run(application);
     }
     daemon.lttng(&["destroy", "located"]);
     relay.output.clone()
@@ -78,8 +75,8 @@ fn locations_in_programs_are_those_of_babeltrace() {
     let lab = Lab::new();
     let pie = compile(&lab, "located.c", "pie", &["-O2", "-fPIE", "-pie"]);
     let fixed = compile(&lab, "located.c", "fixed", &["-O0", "-fno-pie", "-no-pie"]);
-    let applications = [&*pie, &*fixed];
-    let recorded = record(&lab, &applications);
+    let mut applications = [pie, fixed].map(|program| lab.traced_command(program));
+    let recorded = record(&lab, EVENTS, &mut applications);
 
     let events = 2 * APPLICATION_EVENTS;
     for options in [
@@ -99,6 +96,44 @@ fn locations_in_programs_are_those_of_babeltrace() {
 }
 
 #[test]
+fn locations_in_shared_objects_are_those_of_babeltrace() {
+    let lab = Lab::new();
+    let options = ["-O2", "-fPIC", "-shared"];
+    let library = compile(&lab, "located_library.c", "liblocated.so", &options);
+    let caller = |name: &str, options: &[&str]| {
+        // Without the library, it needs no function of liblttng-ust.
+        let options = [&["-O2", "-Wl,--no-as-needed"], options].concat();
+        compile(&lab, "located_caller.c", name, &options)
+    };
+    let linked = &caller("linked", &[library.to_str().unwrap()]);
+    let opener = &caller("opener", &[]);
+    let (dl, both) = ("liblttng-ust-dl.so", "lttng_ust_lib:*,lttng_ust_dl:*");
+    for (program, loads, times_opened, preloaded, times_located) in [
+        (linked, "lttng_ust_lib:*", 0, "", 1),
+        // Nothing tells of what is loaded after the start.
+        (opener, "lttng_ust_lib:*", 1, "", 0),
+        (opener, "lttng_ust_lib:*", 2, dl, 2),
+        (opener, "lttng_ust_dl:*", 1, dl, 1),
+        (opener, both, 1, dl, 1),
+    ] {
+        let lab = Lab::new_in(lab.path());
+        let mut command = lab.traced_command(program);
+        command.args(std::iter::repeat_n(&library, times_opened));
+        command.env("LD_PRELOAD", preloaded);
+        let events = format!("{EVENTS},{loads}");
+        let recorded = record(&lab, &events, std::slice::from_mut(&mut command));
+        let located = times_located * LIBRARY_EVENTS;
+        let options = ["--debug-info", "--debug-info-full-path"];
+        for options in [&options[..1], &options] {
+            let lines = assert_same_text(&lab, &recorded, options);
+            assert_eq!(count(&lines, "liblocated.so+0x"), located, "{command:?}");
+            assert_eq!(count(&lines, "located_library.c:"), located, "{command:?}");
+            assert_eq!(count(&lines, ""), LIBRARY_EVENTS * times_opened.max(1));
+        }
+    }
+}
+
+#[test]
 fn separate_debug_information_is_found_by_debug_link() {
     let lab = Lab::new();
     for (name, id) in [("linked", "--build-id=none"), ("named", "--build-id=sha1")] {
@@ -111,7 +146,7 @@ fn separate_debug_information_is_found_by_debug_link() {
         run(objcopy().arg("--only-keep-debug").args([&program, &beside]));
         let link = format!("--add-gnu-debuglink={}", beside.display());
         run(objcopy().args(["--strip-all", &link]).arg(&program));
-        let recorded = record(&lab, &[&program]);
+        let recorded = record(&lab, EVENTS, &mut [lab.traced_command(&program)]);
 
         let options = ["--debug-info", "--debug-info-dir", debug.to_str().unwrap()];
         let lines = assert_same_text(&lab, &recorded, &options);
