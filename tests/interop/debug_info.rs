@@ -8,7 +8,7 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::process::Process;
 use tests::relay::Relay;
-use tests::{peers, test_live};
+use tests::{binaries, peers, test_live};
 
 /// Events of `located.c`.
 const APPLICATION_EVENTS: usize = 18;
@@ -161,4 +161,60 @@ fn separate_debug_information_is_found_by_debug_link() {
         let lines = assert_same_text(&lab, &recorded, &["--debug-info"]);
         assert_eq!(count(&lines, "located.c:"), 0, "{name}");
     }
+}
+
+#[test]
+fn instrumented_functions_have_names_in_all_sinks_that_show_calls() {
+    let lab = Lab::new();
+    let options = ["-O1", "-finstrument-functions"];
+    let program = compile(&lab, "instrumented.c", "instrumented", &options);
+    let mut command = lab.traced_command(program);
+    command.env("LD_PRELOAD", "liblttng-ust-cyg-profile.so");
+    let events = format!("{EVENTS},lttng_ust_cyg_profile:*");
+    let recorded = record(&lab, &events, std::slice::from_mut(&mut command));
+    assert_same_text(&lab, &recorded, &["--debug-info"]);
+
+    let only_calls = ["--filter", "$name == \"lttng_ust_cyg_profile:*\""];
+    let show = |words: &[&str]| {
+        let words = [&["--debug-info"], &only_calls[..], words].concat();
+        test_live::read(&lab, &words, &recorded).expect_success()
+    };
+    let stacks = show(&["--sink", "folded"]);
+    let stacks: Vec<_> = stacks
+        .iter()
+        .map(|line| {
+            let (stack, _) = line.rsplit_once(' ').unwrap();
+            stack.splitn(3, ';').last().unwrap()
+        })
+        .collect();
+    assert_eq!(stacks, ["main", "main;outer", "main;outer;inner"]);
+
+    let log = show(&["--sink", "log"]);
+    let functions = log.iter().map(|line| {
+        let (_, after) = line.split_once(" addr=").unwrap();
+        after.split(' ').next().unwrap()
+    });
+    let called = [
+        "main", "outer", "inner", "inner", "inner", "inner", "outer", "main",
+    ];
+    assert!(functions.eq(called), "{log:?}");
+    assert!(log[2].contains(" src=instrumented.c:"), "{log:?}");
+
+    let mut spans = lab.command(binaries::test_live());
+    let spans = run(spans
+        .args(["spans", "--json", "--debug-info"])
+        .arg(&recorded));
+    let span = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let mut spans: Vec<_> = spans
+        .iter()
+        .map(|line| {
+            (
+                span(line)["name"].as_str().unwrap().to_owned(),
+                span(line)["count"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    spans.sort();
+    let counts = [("inner", 2), ("main", 1), ("outer", 1)];
+    assert_eq!(spans, counts.map(|(name, count)| (name.to_owned(), count)));
 }
