@@ -1,5 +1,6 @@
 //! `test-live --debug-info` on recordings of LTTng-UST prints the same bytes as Babeltrace 2.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -131,6 +132,52 @@ fn locations_in_shared_objects_are_those_of_babeltrace() {
             assert_eq!(count(&lines, ""), LIBRARY_EVENTS * times_opened.max(1));
         }
     }
+}
+
+#[test]
+fn separate_debug_information_is_found_by_build_id_below_the_root_of_the_traced_host() {
+    let lab = Lab::new();
+    let program = compile(&lab, "located.c", "named", &["-O2", "-Wl,--build-id=sha1"]);
+    let notes = run(lab.command("readelf").arg("--notes").arg(&program));
+    let id = notes
+        .iter()
+        .find_map(|line| line.trim().strip_prefix("Build ID: "));
+    let (first, rest) = id.unwrap().split_at(2);
+    let debug = lab.directory(&format!("debug/.build-id/{first}"));
+    let separate = debug.join(format!("{rest}.debug"));
+    let objcopy = || lab.command(peers::program("objcopy"));
+    run(objcopy()
+        .arg("--only-keep-debug")
+        .args([&program, &separate]));
+    run(objcopy().arg("--strip-all").arg(&program));
+    let recorded = record(&lab, EVENTS, &mut [lab.traced_command(&program)]);
+
+    let debug = lab.path().join("debug");
+    let by_build_id = ["--debug-info-dir", debug.to_str().unwrap()];
+    let lines = assert_same_text(&lab, &recorded, &by_build_id);
+    assert_eq!(count(&lines, "located.c:"), APPLICATION_EVENTS);
+
+    // The program is now in a copy of the root of the traced host only.
+    let root = lab.path().join("root");
+    let below = root.join(program.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(below.parent().unwrap()).unwrap();
+    std::fs::rename(&program, &below).unwrap();
+    symlink("/usr", root.join("usr")).unwrap();
+    let lines = assert_same_text(&lab, &recorded, &by_build_id);
+    assert_eq!(count(&lines, "located.c:"), 0);
+    let below_root = ["--debug-info-target-prefix", root.to_str().unwrap()];
+    let options = [by_build_id, below_root].concat();
+    for options in [
+        &options[..],
+        &[&options[..], &["--debug-info-full-path"]].concat(),
+    ] {
+        let lines = assert_same_text(&lab, &recorded, options);
+        assert_eq!(count(&lines, "located.c:"), APPLICATION_EVENTS);
+        assert_eq!(count(&lines, "named+0x"), APPLICATION_EVENTS);
+    }
+    let lines = assert_same_text(&lab, &recorded, &below_root);
+    assert_eq!(count(&lines, "located.c:"), 0);
+    assert_eq!(count(&lines, "named+0x"), APPLICATION_EVENTS);
 }
 
 #[test]
