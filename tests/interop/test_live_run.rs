@@ -146,6 +146,31 @@ fn ctf_sink_writes_a_copy_of_the_trace() {
 }
 
 #[test]
+fn ctf_sink_refuses_options_that_select_or_change_events() {
+    let lab = Lab::new();
+    let trace = lttng_trace();
+    let copy = lab.path().join("copy");
+    for refused in [
+        &["--begin", "0"][..],
+        &["--end", "0"],
+        &["--filter", "number == 1"],
+        &["--limit", "1"],
+        &["--debug-info"],
+        &["--debug-info-full-path"],
+        &["--debug-info-dir", "/"],
+        &["--debug-info-target-prefix", "/"],
+    ] {
+        let options = [&["--sink", "ctf", "-w", copy.to_str().unwrap()], refused].concat();
+        let ended = test_live::read(&lab, &options, &trace.directory);
+        assert_eq!(ended.status.code(), Some(2), "{refused:?}");
+        let text = "ctf copies whole packets: it cannot be used with";
+        let is_named = ended.stderr.iter().any(|line| line.contains(text));
+        assert!(is_named, "{:?}", ended.stderr);
+        assert!(!copy.exists(), "{refused:?}");
+    }
+}
+
+#[test]
 fn ctf_sink_writes_a_copy_that_babeltrace_reads_of_a_file_with_two_stream_classes() {
     let lab = Lab::new();
     let directory = lab.directory("two-classes");
