@@ -93,7 +93,7 @@ fn write(lab: &Lab, name: &str, metadata: &str, packets: &[Packet]) -> PathBuf {
 }
 
 /// Lets the sink write a trace, and opens it in Perfetto.
-fn open(lab: &Lab, input: &Path, arguments: &[&str], name: &str) -> (Browser, Process) {
+pub(crate) fn open(lab: &Lab, input: &Path, arguments: &[&str], name: &str) -> (Browser, Process) {
     open_output(lab, name, |output| {
         let words = ["--sink", "perfetto", "--output", output];
         test_live::read(lab, &[&words, arguments].concat(), input).expect_success();
