@@ -34,6 +34,6 @@ pub mod symbolizer;
 mod units;
 
 pub use locations::EventLocations;
-pub use mappings::{BuildId, Mapping, ProcessKey, ProcessTable};
+pub use mappings::{BuildId, Mapping, Past, ProcessKey, ProcessTable};
 pub use search::SearchOptions;
 pub use symbolizer::{Location, Symbolizer};

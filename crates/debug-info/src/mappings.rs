@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 /// Longest path of a binary in bytes: `PATH_MAX` of Linux. Longer ones are no files.
@@ -17,6 +18,9 @@ const MAX_BYTES: usize = 64 << 20;
 const MAX_PROCESSES: u32 = 1 << 16;
 /// Memory of a mapping in bytes, without its texts.
 const MAPPING_BYTES: usize = 256;
+/// Largest number of mappings of a process that are gone and still known; with more, the oldest are
+/// forgotten.
+const MAX_PAST_MAPPINGS: usize = 4096;
 
 /// A process of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,13 +72,17 @@ pub struct Mapping {
     pub size: u64,
     /// What is mapped.
     pub binary: Arc<Binary>,
+    /// The first time in nanoseconds; the lowest one with [`Past::Forgotten`].
+    from: i64,
+    /// The time in nanoseconds from which it is gone.
+    until: i64,
 }
 
 impl Mapping {
-    fn contains(&self, address: u64) -> bool {
-        address
-            .checked_sub(self.base)
-            .is_some_and(|offset| offset < self.size)
+    fn contains(&self, address: u64, time: i64) -> bool {
+        let offset = address.checked_sub(self.base);
+        let is_there = self.from <= time && time < self.until;
+        is_there && offset.is_some_and(|offset| offset < self.size)
     }
 
     fn bytes(&self) -> usize {
@@ -117,24 +125,66 @@ pub enum MappingEvent {
     Link(u64, DebugLink),
 }
 
+/// Whether mappings that are gone are still known, for events of earlier times.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Past {
+    /// Events are asked for in the order in which they are applied.
+    #[default]
+    Forgotten,
+    /// Events of any time are asked for.
+    Kept,
+}
+
+/// The mappings of a process.
+#[derive(Debug, Default)]
+struct Process {
+    /// What is mapped now, by the lowest address.
+    mapped: BTreeMap<u64, Mapping>,
+    /// What is gone, in the order in which it went.
+    past: VecDeque<Mapping>,
+}
+
+impl Process {
+    fn bytes(&self) -> usize {
+        let all = self.mapped.values().chain(&self.past);
+        all.map(Mapping::bytes).sum()
+    }
+
+    /// Moves a mapping that is gone from this time on to the past.
+    fn end(&mut self, mut mapping: Mapping, time: i64) {
+        mapping.until = time;
+        self.past.push_back(mapping);
+        if self.past.len() > MAX_PAST_MAPPINGS {
+            self.past.pop_front();
+        }
+    }
+}
+
 /// The mappings of all processes. Bounded: with too many, those of the processes that have come
 /// first are forgotten.
 #[derive(Debug, Default)]
 pub struct ProcessTable {
-    processes: HashMap<ProcessKey, BTreeMap<u64, Mapping>>,
+    past: Past,
+    processes: HashMap<ProcessKey, Process>,
     /// The processes in the order in which they came.
     order: VecDeque<ProcessKey>,
     bytes: usize,
 }
 
 impl ProcessTable {
-    /// Applies an event of a process.
-    pub fn apply(&mut self, key: ProcessKey, event: MappingEvent) {
+    /// A table without processes.
+    #[must_use]
+    pub fn new(past: Past) -> Self {
+        Self {
+            past,
+            ..Self::default()
+        }
+    }
+
+    /// Applies an event of a process. `time`: in nanoseconds.
+    pub fn apply(&mut self, key: ProcessKey, time: i64, event: MappingEvent) {
         match event {
-            MappingEvent::Restart => {
-                let removed = self.processes.get_mut(&key).map(std::mem::take);
-                self.bytes -= removed.map_or(0, |removed| bytes_of(&removed));
-            }
+            MappingEvent::Restart => self.unmap(key, time, ..),
             MappingEvent::Map {
                 base,
                 size,
@@ -149,15 +199,21 @@ impl ProcessTable {
                         build_id: None,
                         debug_link: None,
                     };
-                    let binary = Arc::new(binary);
-                    self.map(key, Mapping { base, size, binary });
+                    let from = match self.past {
+                        Past::Forgotten => i64::MIN,
+                        Past::Kept => time,
+                    };
+                    let mapping = Mapping {
+                        base,
+                        size,
+                        binary: Arc::new(binary),
+                        from,
+                        until: i64::MAX,
+                    };
+                    self.map(key, mapping);
                 }
             }
-            MappingEvent::Unmap(base) => {
-                let process = self.processes.get_mut(&key);
-                let removed = process.and_then(|process| process.remove(&base));
-                self.bytes -= removed.map_or(0, |removed| removed.bytes());
-            }
+            MappingEvent::Unmap(base) => self.unmap(key, time, base..=base),
             MappingEvent::Build(base, id) => {
                 if (1..=MAX_BUILD_ID_BYTES).contains(&id.bytes.len()) {
                     self.change(key, base, |binary| binary.build_id = Some(id));
@@ -171,12 +227,18 @@ impl ProcessTable {
         }
     }
 
-    /// What is mapped at an address of a process.
+    /// What is mapped at an address of a process. `time`: in nanoseconds; of no effect with
+    /// [`Past::Forgotten`].
     #[must_use]
-    pub fn find(&self, key: ProcessKey, address: u64) -> Option<&Mapping> {
-        let mut before = self.processes.get(&key)?.range(..=address);
-        let (_, mapping) = before.next_back()?;
-        Some(mapping).filter(|mapping| mapping.contains(address))
+    pub fn find(&self, key: ProcessKey, time: i64, address: u64) -> Option<&Mapping> {
+        let process = self.processes.get(&key)?;
+        // Nothing is mapped at the highest time itself.
+        let time = time.min(i64::MAX - 1);
+        let mut before = process.mapped.range(..=address);
+        let now = before.next_back().map(|(_, mapping)| mapping);
+        let past = process.past.iter().rev();
+        let mut all = now.into_iter().chain(past);
+        all.find(|mapping| mapping.contains(address, time))
     }
 
     /// Forgets the processes of a trace.
@@ -185,7 +247,7 @@ impl ProcessTable {
         self.processes.retain(|key, process| {
             let is_kept = key.trace != trace;
             if !is_kept {
-                *bytes -= bytes_of(process);
+                *bytes -= process.bytes();
             }
             is_kept
         });
@@ -195,20 +257,34 @@ impl ProcessTable {
     fn map(&mut self, key: ProcessKey, mapping: Mapping) {
         let process = self.processes.entry(key).or_insert_with(|| {
             self.order.push_back(key);
-            BTreeMap::new()
+            Process::default()
         });
         // A library is told of again when it is opened again, and what is known of it still holds.
-        if process.contains_key(&mapping.base) {
+        if process.mapped.contains_key(&mapping.base) {
             return;
         }
         self.bytes += mapping.bytes();
-        process.insert(mapping.base, mapping);
+        process.mapped.insert(mapping.base, mapping);
         self.forget_first();
+    }
+
+    fn unmap(&mut self, key: ProcessKey, time: i64, bases: impl RangeBounds<u64>) {
+        let Some(process) = self.processes.get_mut(&key) else {
+            return;
+        };
+        self.bytes -= process.bytes();
+        let gone: Vec<_> = process.mapped.extract_if(bases, |_, _| true).collect();
+        if self.past == Past::Kept {
+            for (_, mapping) in gone {
+                process.end(mapping, time);
+            }
+        }
+        self.bytes += process.bytes();
     }
 
     fn change(&mut self, key: ProcessKey, base: u64, change: impl FnOnce(&mut Binary)) {
         let process = self.processes.get_mut(&key);
-        let Some(mapping) = process.and_then(|process| process.get_mut(&base)) else {
+        let Some(mapping) = process.and_then(|process| process.mapped.get_mut(&base)) else {
             return;
         };
         self.bytes -= mapping.bytes();
@@ -222,13 +298,9 @@ impl ProcessTable {
             && let Some(first) = self.order.pop_front()
         {
             let removed = self.processes.remove(&first);
-            self.bytes -= removed.map_or(0, |removed| bytes_of(&removed));
+            self.bytes -= removed.map_or(0, |removed| removed.bytes());
         }
     }
-}
-
-fn bytes_of(process: &BTreeMap<u64, Mapping>) -> usize {
-    process.values().map(Mapping::bytes).sum()
 }
 
 #[cfg(test)]
@@ -250,17 +322,17 @@ mod tests {
     }
 
     fn path_at(table: &ProcessTable, address: u64) -> Option<&str> {
-        let found = table.find(PROCESS, address)?;
+        let found = table.find(PROCESS, 0, address)?;
         std::str::from_utf8(&found.binary.path).ok()
     }
 
     #[test]
     fn an_address_is_in_the_binary_that_is_mapped_around_it() {
         let mut table = ProcessTable::default();
-        table.apply(PROCESS, map(0x1000, 0x100, "/a"));
-        table.apply(PROCESS, map(0x1100, 0x100, "/b"));
-        table.apply(PROCESS, map(0x2000, 0, "[vdso]"));
-        table.apply(PROCESS, map(u64::MAX - 15, 16, "/end"));
+        table.apply(PROCESS, 0, map(0x1000, 0x100, "/a"));
+        table.apply(PROCESS, 0, map(0x1100, 0x100, "/b"));
+        table.apply(PROCESS, 0, map(0x2000, 0, "[vdso]"));
+        table.apply(PROCESS, 0, map(u64::MAX - 15, 16, "/end"));
         for (address, path) in [
             (0xFFF, None),
             (0x1000, Some("/a")),
@@ -276,13 +348,44 @@ mod tests {
             process: Some(8),
             ..PROCESS
         };
-        assert_eq!(table.find(other, 0x1000), None);
-        table.apply(PROCESS, MappingEvent::Unmap(0x1000));
+        assert_eq!(table.find(other, 0, 0x1000), None);
+        table.apply(PROCESS, 0, MappingEvent::Unmap(0x1000));
         assert_eq!(path_at(&table, 0x1000), None);
-        table.apply(PROCESS, map(0x1000, 0x100, "/c"));
+        table.apply(PROCESS, 0, map(0x1000, 0x100, "/c"));
         assert_eq!(path_at(&table, 0x1000), Some("/c"));
-        table.apply(PROCESS, MappingEvent::Restart);
+        table.apply(PROCESS, 0, MappingEvent::Restart);
         assert_eq!(path_at(&table, 0x1000), None);
+        assert_eq!(table.bytes, 0);
+    }
+
+    #[test]
+    fn addresses_of_any_time_are_in_what_was_mapped_then() {
+        let mut table = ProcessTable::new(Past::Kept);
+        table.apply(PROCESS, 10, map(0x1000, 0x1000, "/a"));
+        table.apply(PROCESS, 20, MappingEvent::Unmap(0x1000));
+        table.apply(PROCESS, 30, map(0x1800, 0x1000, "/b"));
+        table.apply(PROCESS, 40, MappingEvent::Restart);
+        table.apply(PROCESS, 50, map(0x1000, 0x1000, "/c"));
+        for (time, path) in [
+            (9, None),
+            (10, Some("/a")),
+            (19, Some("/a")),
+            (20, None),
+            (30, Some("/b")),
+            (40, None),
+            (50, Some("/c")),
+            (i64::MAX, Some("/c")),
+        ] {
+            let found = table.find(PROCESS, time, 0x1900);
+            let found = found.map(|found| str::from_utf8(&found.binary.path).unwrap());
+            assert_eq!(found, path, "{time}");
+        }
+        for time in 60..100_000 {
+            table.apply(PROCESS, time, MappingEvent::Unmap(0x1000));
+            table.apply(PROCESS, time, map(0x1000, 0x1000, "/d"));
+        }
+        assert_eq!(table.processes[&PROCESS].past.len(), MAX_PAST_MAPPINGS);
+        table.forget_trace(PROCESS.trace);
         assert_eq!(table.bytes, 0);
     }
 
@@ -294,12 +397,15 @@ mod tests {
             is_required: true,
         };
         // Before the binary, it is nobody's.
-        table.apply(PROCESS, MappingEvent::Build(0x1000, id.clone()));
-        table.apply(PROCESS, map(0x1000, 0x100, "/a"));
-        assert_eq!(table.find(PROCESS, 0x1000).unwrap().binary.build_id, None);
-        table.apply(PROCESS, MappingEvent::Build(0x1000, id.clone()));
-        table.apply(PROCESS, map(0x1000, 0x100, "/b"));
-        let found = &table.find(PROCESS, 0x1000).unwrap().binary;
+        table.apply(PROCESS, 0, MappingEvent::Build(0x1000, id.clone()));
+        table.apply(PROCESS, 0, map(0x1000, 0x100, "/a"));
+        assert_eq!(
+            table.find(PROCESS, 0, 0x1000).unwrap().binary.build_id,
+            None
+        );
+        table.apply(PROCESS, 0, MappingEvent::Build(0x1000, id.clone()));
+        table.apply(PROCESS, 0, map(0x1000, 0x100, "/b"));
+        let found = &table.find(PROCESS, 0, 0x1000).unwrap().binary;
         assert_eq!((&*found.path, &found.build_id), (&b"/a"[..], &Some(id)));
     }
 
@@ -307,7 +413,7 @@ mod tests {
     fn the_memory_of_mappings_is_bounded_and_the_first_processes_are_forgotten() {
         let mut table = ProcessTable::default();
         let path = "x".repeat(MAX_PATH_BYTES);
-        table.apply(PROCESS, map(0, 1, &format!("{path}x")));
+        table.apply(PROCESS, 0, map(0, 1, &format!("{path}x")));
         assert_eq!(table.bytes, 0);
         for process in 0..100 {
             let key = ProcessKey {
@@ -315,7 +421,7 @@ mod tests {
                 process: Some(process),
             };
             for base in 0..1000 {
-                table.apply(key, map(base, 1, &path));
+                table.apply(key, 0, map(base, 1, &path));
                 assert!(table.bytes <= MAX_BYTES);
             }
         }
@@ -324,7 +430,7 @@ mod tests {
             process: Some(99),
             ..PROCESS
         };
-        assert!(table.find(last, 999).is_some());
+        assert!(table.find(last, 0, 999).is_some());
         table.forget_trace(1);
         assert_eq!((table.bytes, table.order.len()), (0, 0));
         for process in 0..i64::from(MAX_PROCESSES) + 10 {
@@ -332,8 +438,8 @@ mod tests {
                 process: Some(process),
                 ..PROCESS
             };
-            table.apply(key, map(0, 1, "/a"));
-            table.apply(key, MappingEvent::Unmap(0));
+            table.apply(key, 0, map(0, 1, "/a"));
+            table.apply(key, 0, MappingEvent::Unmap(0));
         }
         let most = MAX_PROCESSES as usize;
         assert_eq!((table.order.len(), table.processes.len()), (most, most));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ctf::decode::{Event, FieldError, NumberFormat, Visitor};
 use ctf::model::{FieldClass, Integer, Scope, Structure};
 use debug_info::mappings::{BuildId, DebugLink, MappingEvent};
-use debug_info::{ProcessKey, ProcessTable, SearchOptions, Symbolizer};
+use debug_info::{Past, ProcessKey, ProcessTable, SearchOptions, Symbolizer};
 
 pub use debug_info::{EventLocations, Location};
 
@@ -87,6 +87,14 @@ impl DebugInfo {
         }
     }
 
+    /// Keeps what was mapped and is gone, to [locate](Self::locate) what is in events of any time.
+    /// Called before the first event.
+    #[must_use]
+    pub fn with_past(mut self) -> Self {
+        self.processes = ProcessTable::new(Past::Kept);
+        self
+    }
+
     /// Learns what is mapped in the process of an event, whether the event is shown or not.
     ///
     /// # Errors
@@ -99,7 +107,8 @@ impl DebugInfo {
         event.visit(&mut self.fields)?;
         let key = self.process(event, origin);
         if let Some(mapping) = self.fields.mapping(kind) {
-            self.processes.apply(key, mapping);
+            let time = event.time().unwrap_or(i64::MIN);
+            self.processes.apply(key, time, mapping);
         }
         Ok(())
     }
@@ -120,13 +129,14 @@ impl DebugInfo {
             (false, false) => return Ok(()),
         }
         let key = self.process(event, origin);
+        let time = event.time().unwrap_or(i64::MAX);
         if role.has_ip {
-            let ip = self.location(key, self.fields.ip);
+            let ip = self.location(key, time, self.fields.ip);
             self.locations.ip = ip.or_else(|| Some(Arc::clone(&self.unknown)));
         }
         if role.is_function {
-            self.locations.function = self.location(key, self.fields.function);
-            self.locations.call_site = self.location(key, self.fields.call_site);
+            self.locations.function = self.location(key, time, self.fields.function);
+            self.locations.call_site = self.location(key, time, self.fields.call_site);
         }
         Ok(())
     }
@@ -173,8 +183,13 @@ impl DebugInfo {
         }
     }
 
-    fn location(&mut self, process: ProcessKey, address: Option<u64>) -> Option<Arc<Location>> {
-        let mapping = self.processes.find(process, address?)?;
+    fn location(
+        &mut self,
+        process: ProcessKey,
+        time: i64,
+        address: Option<u64>,
+    ) -> Option<Arc<Location>> {
+        let mapping = self.processes.find(process, time, address?)?;
         self.symbolizer.locate(mapping, address?)
     }
 }
