@@ -3,11 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+use tests::browser::Browser;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::{binaries, peers};
 
 use crate::perfetto_format::{open, rows};
+use crate::system::{Web, center, wait_for_row};
 
 /// Records a program by `libtrace_ring_functions.so`. In it, main calls outer, which calls inner
 /// twice.
@@ -48,4 +51,43 @@ fn slices_of_instrumented_functions_have_their_names_in_perfetto() {
         named,
         ["main 0", "outer 1", "inner 2", "inner 2"].map(source)
     );
+}
+
+#[test]
+fn page_shows_instrumented_functions_by_name_with_their_source_lines() {
+    let lab = Lab::new();
+    let recording = record(&lab);
+    let web = Web::start(&lab, &["--debug-info", recording.to_str().unwrap()]);
+    let browser = Browser::start(&lab);
+    browser.open(&web.long_url());
+    // A function fills the width when it is clicked, however short it was.
+    let show = |row: &Value| {
+        let time = |name: &str| row[name].as_str().unwrap().to_owned();
+        let (from, to) = (time("begin"), time("end"));
+        browser.run(&format!("location.hash = 'from={from}&to={to}'"));
+        let is_shown = format!("return __view().from === '{from}' && __view().to === '{to}'");
+        browser.wait_for("the function is shown", &is_shown);
+        (from, to)
+    };
+    let (from, to) = show(&wait_for_row(&browser, "main"));
+    show(&wait_for_row(&browser, "outer"));
+    wait_for_row(&browser, "inner");
+    let (x, y) = center(&wait_for_row(&browser, "outer"));
+    browser.click(x, y);
+    let fields = "return document.getElementById('panel-facts').textContent";
+    browser.wait_for(
+        "the fields are shown",
+        &format!("{fields}.includes('call_site')"),
+    );
+    let fields = browser.run(fields);
+    let fields = fields.as_str().unwrap();
+    for field in ["functionouter", "srcinstrumented.c:", "callermain+0x"] {
+        assert!(fields.contains(field), "{field}: {fields}");
+    }
+    let range = format!("/download?format=json&from={from}&to={to}");
+    let exported = String::from_utf8(web.download(&range)).unwrap();
+    let inner = exported
+        .lines()
+        .filter(|line| line.contains("\"func\":\"inner+0\""));
+    assert_eq!(inner.count(), 4, "{exported}");
 }

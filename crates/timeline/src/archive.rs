@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn archive_has_a_directory_for_each_trace_and_a_file_for_each_stream() {
-        let log = PacketLog::new(1 << 20);
+        let log = PacketLog::new(1 << 20, Arc::default());
         let add = |origin: &TestOrigin, bytes: &[u8]| {
             let packet =
                 Packet::in_memory(bytes.to_vec(), Reservation::none(&MemoryBudget::default()));

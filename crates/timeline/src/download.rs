@@ -22,6 +22,7 @@ use viewer::time::Nanoseconds;
 
 use super::archive;
 use super::client_clocks::ClientClocks;
+use super::locations::Locations;
 use super::packet_log::{LoggedPacket, PacketLog};
 use super::replay::{Events, Replay};
 use super::sent::{SentEvents, SentTime};
@@ -123,7 +124,7 @@ pub(super) fn start(
     permit: OwnedSemaphorePermit,
 ) -> Result<Body, Refused> {
     let packets = packets(log, selected.from, selected.to)?;
-    let clocks = Arc::clone(&log.clocks);
+    let (clocks, locations) = (Arc::clone(&log.clocks), Arc::clone(&log.locations));
     let (sender, parts) = mpsc::channel(MAX_WAITING_PARTS);
     let is_complete = Arc::new(AtomicBool::new(false));
     // Dropped when the thread has said whether the file is complete: only then the body ends.
@@ -136,7 +137,7 @@ pub(super) fn start(
     let started = thread::Builder::new()
         .name("download".to_owned())
         .spawn(move || {
-            match write(selected, &packets, clocks, out) {
+            match write(selected, &packets, clocks, locations, out) {
                 Ok(()) => completed.store(true, Ordering::Release),
                 Err(error) => tracing::warn!(%error, "download not complete"),
             }
@@ -154,6 +155,7 @@ fn write(
     selected: Selected,
     packets: &[LoggedPacket],
     clocks: Arc<ClientClocks>,
+    locations: Arc<Locations>,
     out: impl Write + 'static,
 ) -> Result<(), SinkError> {
     let sink = match selected.format.content {
@@ -163,6 +165,7 @@ fn write(
     let mut range = Range {
         selected,
         sent: SentEvents::new(clocks),
+        locations,
         sink,
     };
     let mut replay = Replay::new(true);
@@ -178,6 +181,7 @@ fn write(
 struct Range {
     selected: Selected,
     sent: SentEvents,
+    locations: Arc<Locations>,
     sink: Box<dyn Sink>,
 }
 
@@ -203,6 +207,11 @@ impl Events for Range {
                 .as_mut()
                 .is_none_or(|filter| filter.matches(event, origin));
         if is_selected {
+            let locations = self.locations.locate(event, origin)?;
+            let origin = Origin {
+                locations: locations.as_ref(),
+                ..origin
+            };
             self.sink.event(event, origin)?;
         }
         Ok(true)
@@ -267,7 +276,7 @@ mod tests {
 
     #[test]
     fn range_whose_packets_are_too_many_or_no_longer_kept_is_refused() {
-        let log = PacketLog::new(1 << 20);
+        let log = PacketLog::new(1 << 20, Arc::default());
         let origin = TestOrigin::new("t", "s");
         let stream = Arc::new(origin.stream.clone());
         log.add_metadata(b"m", &origin.trace);
@@ -285,7 +294,7 @@ mod tests {
         assert_eq!(refused(&log, 0, 32), Some(Refused::TooLong));
 
         // There is room for one packet.
-        let small = PacketLog::new(150);
+        let small = PacketLog::new(150, Arc::default());
         small.add_metadata(b"m", &origin.trace);
         for number in 0..2 {
             let packet = Packet::in_memory(vec![1], Reservation::none(&MemoryBudget::default()));

@@ -5,18 +5,19 @@
 //! a bounded `store`. Other threads serve pages from the store: a slow page delays neither events
 //! nor other pages.
 //!
-//! Read in this order; each module uses only those before it: `row`, `client_clocks`, `packet_log`,
-//! `replay` and `matches` (the packets of the history, decoded again for single events and
-//! filters), `track` and `view` (the rows of one track, and what is seen of them), `histogram`,
-//! `store`, `thread_tracks`, `sent` and `stage` (from events to rows), `trace_muxes`, `archive` and
-//! `download` (files of a range), `protocol`, `search`, `span_graph` and `summary` (what a range
-//! amounts to), `page_state`, `access`, `write_timeout`, `server`.
+//! Read in this order; each module uses only those before it: `row`, `client_clocks`, `locations`,
+//! `packet_log`, `replay` and `matches` (the packets of the history, decoded again for single
+//! events and filters), `track` and `view` (the rows of one track, and what is seen of them),
+//! `histogram`, `store`, `thread_tracks`, `sent` and `stage` (from events to rows), `trace_muxes`,
+//! `archive` and `download` (files of a range), `protocol`, `search`, `span_graph` and `summary`
+//! (what a range amounts to), `page_state`, `access`, `write_timeout`, `server`.
 
 mod access;
 mod archive;
 mod client_clocks;
 mod download;
 mod histogram;
+mod locations;
 mod matches;
 mod packet_log;
 mod page_state;
@@ -53,6 +54,7 @@ use transport::identity::Identity;
 use viewer::attach::target::Target;
 use viewer::attach::{MemoryBudget, SourceEvent, TraceKey};
 use viewer::filter::Filter;
+use viewer::interpret::debug_info::DebugInfo;
 use viewer::mux::Report;
 use viewer::run::{Outcome, Stop};
 use viewer::sink::SinkError;
@@ -62,6 +64,7 @@ use viewer_proto::session::Seek;
 
 use self::access::{Access, Token};
 pub use self::download::{Content, DownloadFormat};
+use self::locations::Locations;
 use self::packet_log::PacketLog;
 use self::server::Shared;
 use self::stage::{TimelineStage, write_message};
@@ -80,7 +83,6 @@ const STOP_INTERVAL: Duration = Duration::from_millis(50);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is served, and to whom.
-#[derive(Debug)]
 pub struct TimelineSettings {
     /// Relays, sessions and directories.
     pub targets: Vec<Target>,
@@ -88,6 +90,8 @@ pub struct TimelineSettings {
     pub seek: Seek,
     /// The filter that events have to match.
     pub filter: Option<Filter>,
+    /// Finds what addresses are. Absent without `--debug-info`.
+    pub debug_info: Option<DebugInfo>,
     /// The number of rows of the history. A row takes 32 bytes.
     pub history: usize,
     /// The address to listen on.
@@ -114,7 +118,8 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     let config = |identity| server_config(identity, None, &[ALPN_HTTP]).map(TlsAcceptor::from);
     let acceptor = identity.as_ref().map(config).transpose()?;
     let store = Arc::new(Store::new(settings.history));
-    let log = Arc::new(PacketLog::new(MAX_LOG_BYTES));
+    let locations = Arc::new(Locations::new(settings.debug_info));
+    let log = Arc::new(PacketLog::new(MAX_LOG_BYTES, locations));
     let mut stage = TimelineStage::new(Arc::clone(&store), Arc::clone(&log), settings.filter);
     let runtime = Builder::new_multi_thread()
         .worker_threads(SERVER_THREADS)

@@ -11,6 +11,7 @@ use viewer::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 use zstd::bulk::Compressor;
 
 use super::client_clocks::ClientClocks;
+use super::locations::Locations;
 use super::row::EventPlace;
 
 /// Larger packets are not kept.
@@ -64,11 +65,14 @@ struct Packets {
 }
 
 impl Packets {
-    /// Drops the oldest packets until no more than `max` bytes are left. Traces that are read stay.
-    fn drop_oldest(&mut self, max: usize) {
+    /// Drops the oldest packets until no more than `max` bytes are left. Traces that are read stay;
+    /// returns those of which nothing is left.
+    #[must_use]
+    fn drop_oldest(&mut self, max: usize) -> Vec<TraceKey> {
+        let mut dropped = Vec::new();
         while self.bytes > max {
             let Some(oldest) = self.packets.pop_front() else {
-                return;
+                break;
             };
             self.bytes -= cost(&oldest);
             self.first = self.first.wrapping_add(1);
@@ -80,8 +84,10 @@ impl Packets {
             // The metadata of a trace that has ended goes with its last packet.
             if is_last && !self.traces.contains_key(&trace.info.key) {
                 self.bytes -= trace.cost();
+                dropped.push(trace.info.key);
             }
         }
+        dropped
     }
 }
 
@@ -137,6 +143,8 @@ pub(super) struct PacketLog {
     compressor: Mutex<PacketCompressor>,
     /// The clocks of clients, to find the events of a packet that are at a time of the timeline.
     pub(super) clocks: Arc<ClientClocks>,
+    /// What the addresses in events are, of all traces that are read or have packets.
+    pub(super) locations: Arc<Locations>,
 }
 
 impl LoggedTrace {
@@ -163,7 +171,7 @@ impl LoggedPacket {
 
 impl PacketLog {
     /// An empty log for this many bytes of compressed packets.
-    pub(super) fn new(max_bytes: usize) -> Self {
+    pub(super) fn new(max_bytes: usize, locations: Arc<Locations>) -> Self {
         Self {
             max_bytes,
             packets: Mutex::default(),
@@ -173,14 +181,15 @@ impl PacketLog {
                 compressed: Vec::new(),
             }),
             clocks: Arc::default(),
+            locations,
         }
     }
 
     /// Adds metadata of a trace. Half of the log is for that of all traces that are read; of one
     /// that finds no room, no further packets are kept.
     pub(super) fn add_metadata(&self, bytes: &[u8], trace: &TraceInfo) {
-        let mut log = self.packets.lock();
-        let log = &mut *log;
+        let mut packets = self.packets.lock();
+        let log = &mut *packets;
         let known = log.traces.entry(trace.key).or_insert_with(|| {
             Arc::new(LoggedTrace {
                 info: trace.clone(),
@@ -202,7 +211,9 @@ impl PacketLog {
         known.metadata.lock().extend_from_slice(bytes);
         log.metadata_bytes += bytes.len();
         log.bytes += bytes.len();
-        log.drop_oldest(self.max_bytes);
+        let dropped = log.drop_oldest(self.max_bytes);
+        drop(packets);
+        self.forget(&dropped);
     }
 
     /// Adds a packet, and returns its number. `None` if it is not kept.
@@ -236,9 +247,20 @@ impl PacketLog {
         };
         log.bytes += cost(&logged);
         log.packets.push_back(logged);
-        log.drop_oldest(self.max_bytes);
+        let dropped = log.drop_oldest(self.max_bytes);
         let count = u32::try_from(log.packets.len()).unwrap_or(u32::MAX);
-        Some(log.first.wrapping_add(count).wrapping_sub(1))
+        let number = log.first.wrapping_add(count).wrapping_sub(1);
+        drop(log);
+        self.forget(&dropped);
+        Some(number)
+    }
+
+    /// Forgets what was mapped in the processes of traces. The log is not locked meanwhile: what an
+    /// address is may take long to find.
+    fn forget(&self, traces: &[TraceKey]) {
+        for trace in traces {
+            self.locations.forget_trace(*trace);
+        }
     }
 
     /// Says between which times the events of a packet are.
@@ -294,14 +316,16 @@ impl PacketLog {
     /// Forgets a trace that has ended; its packets keep what they need of it.
     pub(super) fn end_trace(&self, trace: TraceKey) {
         let mut log = self.packets.lock();
-        let Some(ended) = log.traces.remove(&trace) else {
-            return;
-        };
-        log.metadata_bytes -= ended.metadata.lock().len();
-        // Packets that are kept need the metadata: it is dropped with the last of them.
-        if ended.packets.load(Ordering::Relaxed) == 0 {
+        if let Some(ended) = log.traces.remove(&trace) {
+            log.metadata_bytes -= ended.metadata.lock().len();
+            // Packets that are kept need the metadata: it is dropped with the last of them.
+            if ended.packets.load(Ordering::Relaxed) > 0 {
+                return;
+            }
             log.bytes -= ended.cost();
         }
+        drop(log);
+        self.forget(&[trace]);
     }
 }
 
@@ -321,7 +345,7 @@ mod tests {
 
     #[test]
     fn packets_are_found_by_number_and_time_until_they_are_dropped() {
-        let log = PacketLog::new(1 << 20);
+        let log = PacketLog::new(1 << 20, Arc::default());
         let origin = TestOrigin::new("t", "s");
         let stream = Arc::new(origin.stream.clone());
         let key = origin.trace.key;
@@ -349,7 +373,7 @@ mod tests {
     #[test]
     fn metadata_of_traces_that_have_ended_counts_until_their_last_packet_is_dropped() {
         const MAX_BYTES: usize = 1 << 20;
-        let log = PacketLog::new(MAX_BYTES);
+        let log = PacketLog::new(MAX_BYTES, Arc::default());
         let mut first = None;
         for _ in 0..100 {
             let origin = TestOrigin::new("t", "s");
@@ -375,7 +399,7 @@ mod tests {
 
     #[test]
     fn metadata_of_traces_that_are_read_leaves_room_for_packets() {
-        let log = PacketLog::new(1 << 20);
+        let log = PacketLog::new(1 << 20, Arc::default());
         let origins: Vec<_> = (0..8).map(|_| TestOrigin::new("t", "s")).collect();
         let mut kept = 0;
         for origin in &origins {
@@ -395,7 +419,7 @@ mod tests {
     #[test]
     fn oldest_packets_are_dropped_when_the_log_is_full() {
         const MAX_BYTES: usize = 1 << 20;
-        let log = PacketLog::new(MAX_BYTES);
+        let log = PacketLog::new(MAX_BYTES, Arc::default());
         let origin = TestOrigin::new("t", "s");
         let stream = Arc::new(origin.stream.clone());
         log.add_metadata(b"m", &origin.trace);

@@ -104,7 +104,8 @@ impl PageState {
                     rows.row(rows.number_of(row)).map(|row| row.place)
                 });
                 let packet = place.and_then(|place| Some((log.packet(place)?, place.event)));
-                let fields = packet.map(|(packet, event)| event_fields(&packet, event));
+                let fields =
+                    packet.map(|(packet, event)| event_fields(&packet, event, &log.locations));
                 Some(Reply::Details {
                     number,
                     fields: fields.unwrap_or_default(),
@@ -377,7 +378,7 @@ mod tests {
     }
 
     fn handle(page: &mut PageState, store: &Store, request: Request) {
-        let log = Arc::new(PacketLog::new(1000));
+        let log = Arc::new(PacketLog::new(1000, Arc::default()));
         assert_eq!(page.handle(request, store, &log), None);
     }
 
@@ -476,7 +477,7 @@ mod tests {
     #[test]
     fn page_that_changes_its_filter_often_has_one_thread_for_it() {
         let (store, _) = store();
-        let log = Arc::new(PacketLog::new(1000));
+        let log = Arc::new(PacketLog::new(1000, Arc::default()));
         let mut page = PageState::default();
         for number in 0..100 {
             let text = format!("x == {number}");

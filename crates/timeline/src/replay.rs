@@ -9,11 +9,13 @@ use ctf::model::EnvironmentValue;
 use serde_json::Value;
 use tef::json_args::has_json_args;
 use viewer::attach::{Backlog, MemoryBudget, Packet, Reservation, StreamKey, TraceInfo, TraceKey};
+use viewer::interpret::debug_info::EventLocations;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::mux::{Mux, Stage};
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::time::Nanoseconds;
 
+use super::locations::Locations;
 use super::packet_log::LoggedPacket;
 
 /// Fields of an event that are shown.
@@ -179,17 +181,29 @@ impl Replay {
     }
 }
 
-/// The fields of an event of a packet, by name, as text. Empty if there is no such event.
-pub(super) fn event_fields(packet: &LoggedPacket, event: u32) -> Vec<(String, String)> {
+/// The fields of an event of a packet, by name, as text, after what its addresses are. Empty if
+/// there is no such event.
+pub(super) fn event_fields(
+    packet: &LoggedPacket,
+    event: u32,
+    locations: &Locations,
+) -> Vec<(String, String)> {
     let mut stage = OneEvent {
         wanted: event,
         next: 0,
         json: Vec::new(),
+        locations,
+        located: EventLocations::default(),
     };
     let mut replay = Replay::new(false);
     // What cannot be decoded has been reported when it was decoded first.
     let _ = replay.add(packet, &mut stage);
-    let mut fields = Vec::new();
+    let function = stage.located.function_name();
+    let function = function.map(|function| ("function", function));
+    let located = function.into_iter().chain(stage.located.fields());
+    let mut fields: Vec<_> = located
+        .map(|(name, text)| (name.to_owned(), shortened(text)))
+        .collect();
     if let Ok(Value::Object(members)) = serde_json::from_slice(&stage.json) {
         for scope in ["fields", "event_context", "context", "packet"] {
             let label = match scope {
@@ -224,22 +238,29 @@ fn flatten(name: &str, value: &Value, out: &mut Vec<(String, String)>) {
             }
             return;
         }
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
+        Value::String(text) => shortened(text),
+        value => shortened(&value.to_string()),
     };
-    let text = text.chars().take(MAX_VALUE_CHARACTERS).collect();
     out.push((name.to_owned(), text));
 }
 
+/// The part of a value that is shown.
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_VALUE_CHARACTERS).collect()
+}
+
 /// Finds one event of a packet.
-struct OneEvent {
+struct OneEvent<'a> {
     wanted: u32,
     next: u32,
     /// An object with the scopes of the event, its name and its origin.
     json: Vec<u8>,
+    locations: &'a Locations,
+    /// What the addresses in the event are.
+    located: EventLocations,
 }
 
-impl Events for OneEvent {
+impl Events for OneEvent<'_> {
     fn event(
         &mut self,
         event: &Event<'_>,
@@ -247,6 +268,8 @@ impl Events for OneEvent {
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         if self.next == self.wanted {
+            let located = self.locations.locate(event, origin)?;
+            self.located = located.unwrap_or_default();
             let host = match event.trace().environment_value("hostname") {
                 Some(EnvironmentValue::Text(host)) => Some(&**host),
                 _ => None,

@@ -10,6 +10,7 @@ use daemon::output::print_message;
 use viewer::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use viewer::filter::{Filter, UndeclaredNames};
 use viewer::interpret::calls::{CallRecord, Recordings};
+use viewer::interpret::debug_info::EventLocations;
 use viewer::interpret::environment::Environment;
 use viewer::interpret::interpreted_fields::InterpretedFields;
 use viewer::interpret::kind::{RecordKind, RecordKinds};
@@ -116,6 +117,26 @@ impl TimelineStage {
         !self.store.sessions().is_empty()
     }
 
+    /// Shows an event with what its addresses are.
+    fn show_located(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        place: EventPlace,
+        is_shown: bool,
+    ) -> Result<(), SinkError> {
+        self.log.locations.learn(event, origin)?;
+        let locations = self.log.locations.locate(event, origin)?;
+        for warning in self.log.locations.take_warnings() {
+            self.report_warning(&warning);
+        }
+        let origin = Origin {
+            locations: locations.as_ref(),
+            ..origin
+        };
+        self.show(event, origin, place, is_shown)
+    }
+
     fn show(
         &mut self,
         event: &Event<'_>,
@@ -152,6 +173,7 @@ impl TimelineStage {
             return Ok(());
         }
         let kind = self.kinds.kind(event, origin.trace.key);
+        let function = origin.locations.and_then(EventLocations::function_name);
         self.fields.clear();
         event.visit_packet_context(&mut self.fields)?;
         // Nothing in the payload of other events counts here: not decoding it saves most of the
@@ -169,7 +191,7 @@ impl TimelineStage {
             Some(CallRecord::End(name, _)) => Action::End(Some(self.store.name(name))),
             _ => {
                 let fits = kind.fits(is_thread, found.is_kernel);
-                self.action(&kind, fits, class, time)
+                self.action(&kind, fits, class, function, time)
             }
         };
         self.apply(&track, action, time, place, is_shown);
@@ -237,8 +259,16 @@ impl TimelineStage {
         }
     }
 
-    /// What an event of our own classes, of a pair or of any other class is.
-    fn action(&self, kind: &RecordKind, fits: bool, class: &str, time: i64) -> Action {
+    /// What an event of our own classes, of a pair or of any other class is. `function`: the name
+    /// of the function that it enters or leaves, if that is known.
+    fn action(
+        &self,
+        kind: &RecordKind,
+        fits: bool,
+        class: &str,
+        function: Option<&str>,
+        time: i64,
+    ) -> Action {
         let fields = &self.fields;
         let text = |text: &[u8]| -> u32 {
             let name = String::from_utf8_lossy(text);
@@ -269,8 +299,9 @@ impl TimelineStage {
             RecordKind::Begin(span) => Action::Begin(self.store.name(&span.name)),
             RecordKind::End(span) => Action::End(Some(self.store.name(&span.name))),
             RecordKind::FunctionEntry | RecordKind::FunctionExit => {
-                let address = fields.address.map(|address| format!("{address:#x}"));
-                let name = address.map(|address| self.store.name(&address));
+                let address = || fields.address.map(|address| format!("{address:#x}"));
+                let name = function.map(str::to_owned).or_else(address);
+                let name = name.map(|name| self.store.name(&name));
                 match kind {
                     RecordKind::FunctionEntry => {
                         Action::Begin(name.unwrap_or_else(|| self.store.name(class)))
@@ -455,7 +486,7 @@ impl Stage for TimelineStage {
             None => true,
         };
         // One event that cannot be shown does not end the rest.
-        if let Err(error) = self.show(event, origin, place, is_shown) {
+        if let Err(error) = self.show_located(event, origin, place, is_shown) {
             let stream = &origin.stream.name;
             self.report_failure(&format!("cannot show an event: stream {stream}: {error}"));
         }

@@ -11,7 +11,10 @@ use viewer::attach::target::Target;
 use viewer::filter::Filter;
 use viewer::run::UsageError;
 
-use super::{ArchiveArguments, SeekTo, TlsArguments, set_certificates_or_exit, set_endpoint};
+use super::{
+    ArchiveArguments, DebugInfoArguments, SeekTo, TlsArguments, set_certificates_or_exit,
+    set_endpoint,
+};
 use crate::sink::SINKS;
 
 /// Smallest and largest number of rows of the history. A row takes 32 bytes.
@@ -60,6 +63,9 @@ pub struct WebArguments {
     /// the language.
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
+    /// What finds functions and source lines.
+    #[command(flatten)]
+    pub debug_info: DebugInfoArguments,
     /// Keep about N rows (spans, instants and values of counters), each in 32 bytes of memory.
     #[arg(long, value_name = "N", default_value = "10000000", value_parser = parse_history)]
     pub history: usize,
@@ -130,6 +136,7 @@ impl WebArguments {
             targets: self.targets,
             seek: self.seek.into(),
             filter,
+            debug_info: self.debug_info.open(),
             history: self.history,
             listen: self.listen,
             token: self.token,
