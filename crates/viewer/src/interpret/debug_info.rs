@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ctf::decode::{Event, FieldError, NumberFormat, Visitor};
-use ctf::model::{FieldClass, Integer, Scope, Structure};
+use ctf::model::{FieldClass, Integer, Structure};
 use debug_info::mappings::{BuildId, DebugLink, MappingEvent};
 use debug_info::{Past, ProcessKey, ProcessTable, SearchOptions, Symbolizer};
 
@@ -298,26 +298,7 @@ impl AddressFields {
 }
 
 impl Visitor for AddressFields {
-    fn begin_scope(&mut self, scope: Scope) {
-        self.depth = 0;
-        self.in_payload = scope == Scope::Payload;
-    }
-
-    fn begin_structure(&mut self) {
-        self.depth += 1;
-    }
-
-    fn end_structure(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-    }
-
-    fn begin_array(&mut self, _length: u64) {
-        self.depth += 1;
-    }
-
-    fn end_array(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-    }
+    visit_depth!();
 
     fn member(&mut self, name: &str) {
         if self.depth != 1 {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use ::tef::ctf::{PREFIX, RecordDecoder};
 use ctf::decode::{Event, FieldError, NumberFormat, Visitor};
 use ctf::metadata::EventClass;
-use ctf::model::Scope;
 
 use super::kind::RecordKind;
 use crate::attach::TraceKey;
@@ -178,7 +177,7 @@ fn own_name_member(kind: &RecordKind) -> Option<&'static str> {
 struct NameFinder {
     member: &'static str,
     name: String,
-    is_in_payload: bool,
+    in_payload: bool,
     depth: usize,
     is_at_name: bool,
 }
@@ -187,34 +186,16 @@ impl NameFinder {
     fn begin_event(&mut self, member: &'static str) {
         self.member = member;
         self.name.clear();
-        (self.is_in_payload, self.depth, self.is_at_name) = (false, 0, false);
+        (self.in_payload, self.depth, self.is_at_name) = (false, 0, false);
     }
 }
 
 impl Visitor for NameFinder {
-    fn begin_scope(&mut self, scope: Scope) {
-        (self.is_in_payload, self.depth) = (scope == Scope::Payload, 0);
-    }
-
-    fn begin_structure(&mut self) {
-        self.depth += 1;
-    }
-
-    fn end_structure(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-    }
-
-    fn begin_array(&mut self, _length: u64) {
-        self.depth += 1;
-    }
-
-    fn end_array(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-    }
+    visit_depth!();
 
     fn member(&mut self, name: &str) {
         if self.depth == 1 {
-            self.is_at_name = self.is_in_payload && name == self.member;
+            self.is_at_name = self.in_payload && name == self.member;
         }
     }
 

@@ -1,7 +1,7 @@
 //! The fields of an event that say whose it is, and of which span.
 
 use ctf::decode::{NumberFormat, Visitor};
-use ctf::model::{Labels, Scope};
+use ctf::model::Labels;
 
 use super::kernel_threads::KernelFields;
 
@@ -153,26 +153,7 @@ impl KernelFields for InterpretedFields {
 }
 
 impl Visitor for InterpretedFields {
-    fn begin_scope(&mut self, scope: Scope) {
-        self.depth = 0;
-        self.in_payload = scope == Scope::Payload;
-    }
-
-    fn begin_structure(&mut self) {
-        self.depth += 1;
-    }
-
-    fn end_structure(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-    }
-
-    fn begin_array(&mut self, _length: u64) {
-        self.depth += 1;
-    }
-
-    fn end_array(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-    }
+    visit_depth!();
 
     fn member(&mut self, name: &str) {
         if self.depth != 1 {

@@ -8,6 +8,33 @@
 //! spans, from whatever source), `span_observer`, `whole_spans`, `span_times` and `span_meter` (how
 //! long spans take), `duration_histogram` (percentiles).
 
+/// The methods of a `Visitor` that count in its `depth` how deep a field is in its scope, 1 for the
+/// members of the scope, and keep in `in_payload` whether the scope is the payload.
+macro_rules! visit_depth {
+    () => {
+        fn begin_scope(&mut self, scope: ctf::model::Scope) {
+            self.depth = 0;
+            self.in_payload = scope == ctf::model::Scope::Payload;
+        }
+
+        fn begin_structure(&mut self) {
+            self.depth += 1;
+        }
+
+        fn end_structure(&mut self) {
+            self.depth = self.depth.saturating_sub(1);
+        }
+
+        fn begin_array(&mut self, _length: u64) {
+            self.begin_structure();
+        }
+
+        fn end_array(&mut self) {
+            self.end_structure();
+        }
+    };
+}
+
 pub mod calls;
 pub mod debug_info;
 pub mod duration_histogram;
