@@ -9,9 +9,11 @@ use gimli::{EndianArcSlice, RunTimeEndian};
 pub(crate) type Bytes = EndianArcSlice<RunTimeEndian>;
 pub(crate) type Unit = gimli::Unit<Bytes>;
 
-/// Bytes of all line tables that are kept, of all files. With more, all are forgotten.
+/// Bytes of all line tables that are kept, of all files, and of all units. With more, all are
+/// forgotten.
 const MAX_KEPT_BYTES: usize = 256 << 20;
-/// Largest number of units that are kept. With more, all are forgotten.
+/// Largest number of units that are kept. With more, all are forgotten. Each keeps its
+/// abbreviations, whose bytes are not known: a compiler writes some kilobytes.
 const MAX_KEPT_UNITS: usize = 1024;
 /// Largest number of lines of a table. Tables of the largest units have a million; further lines
 /// are not found.
@@ -66,10 +68,21 @@ impl LineTable {
     }
 }
 
+/// Memory of a unit and of the names of its files in bytes.
+fn bytes_of(unit: &Unit) -> usize {
+    let program = unit.line_program.as_ref();
+    let names = program.map_or(0, |program| {
+        let header = program.header();
+        size_of_val(header.file_names()) + size_of_val(header.include_directories())
+    });
+    size_of::<Unit>() + names
+}
+
 /// Units and line tables of all files, by the number of the file.
 #[derive(Default)]
 pub(crate) struct KnownUnits {
     units: HashMap<(u64, u32), Option<Arc<Unit>>>,
+    unit_bytes: usize,
     /// By the offset of the table: units may share one.
     tables: HashMap<(u64, usize), Arc<LineTable>>,
     table_bytes: usize,
@@ -87,9 +100,12 @@ impl KnownUnits {
             return known.clone();
         }
         let unit = read().map(Arc::new);
-        if self.units.len() >= MAX_KEPT_UNITS {
+        let bytes = unit.as_deref().map_or(0, bytes_of);
+        if self.units.len() >= MAX_KEPT_UNITS || self.unit_bytes + bytes > MAX_KEPT_BYTES {
             self.units.clear();
+            self.unit_bytes = 0;
         }
+        self.unit_bytes += bytes;
         self.units.insert((file, place), unit.clone());
         unit
     }
