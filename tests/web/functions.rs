@@ -12,8 +12,8 @@ use tests::{binaries, peers, test_live};
 use crate::perfetto_format::{open, rows};
 use crate::system::{Web, center, wait_for_row};
 
-/// Records `tracee/instrumented.c` by `libtrace_ring_functions.so`. It opens and closes plugins whose
-/// own functions have these names.
+/// Records `tracee/instrumented.c` by `libtrace_ring_functions.so`. It opens and closes plugins
+/// whose own functions have these names.
 fn record(lab: &Lab, plugins: &[&str]) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let compile = |source: &str, name: &str, options: &[&str]| {
