@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tests::browser::Browser;
 use tests::lab::Lab;
+use tests::perfetto::rows;
 use tests::process::Process;
 use tests::{binaries, peers, test_live};
 
-use crate::perfetto_format::{open, rows};
+use crate::perfetto_format::open;
 use crate::system::{Web, center, wait_for_row};
 
 /// Records `tracee/instrumented.c` by `libtrace_ring_functions.so`. It opens and closes plugins
