@@ -10,5 +10,6 @@ mod perfetto_json;
 mod perfetto_tldrs;
 mod ranges;
 mod scale;
+mod summary;
 mod system;
 mod timeline;

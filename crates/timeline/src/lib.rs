@@ -7,13 +7,14 @@
 //!
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `locations`,
 //! `packet_log`, `replay` and `matches` (the packets of the history, decoded again for single
-//! events and filters), `track` and `view` (the rows of one track, and what is seen of them),
-//! `histogram`, `store`, `thread_tracks`, `sent` and `stage` (from events to rows), `trace_muxes`,
-//! `archive` and `download` (files of a range), `protocol`, `search`, `span_graph` and `summary`
-//! (what a range amounts to), `page_state`, `access`, `write_timeout`, `server`.
+//! events and filters), `block`, `track` and `view` (the rows of one track, and what is seen of
+//! them), `histogram`, `store`, `thread_tracks`, `sent` and `stage` (from events to rows),
+//! `trace_muxes`, `archive` and `download` (files of a range), `search`, `span_graph` and `summary`
+//! (what a range amounts to), `protocol`, `page_state`, `access`, `write_timeout`, `server`.
 
 mod access;
 mod archive;
+mod block;
 mod client_clocks;
 mod download;
 mod histogram;

@@ -14,7 +14,7 @@ use super::protocol::{
     TrackState, ViewRequest,
 };
 use super::replay::event_fields;
-use super::search::{count_events, search};
+use super::search::{Sought, count_events, search};
 use super::store::{Session, Store, Track};
 use super::summary::summarize;
 use super::view::{View, VisibleRow};
@@ -114,6 +114,7 @@ impl PageState {
             Request::Search {
                 number,
                 text,
+                is_whole,
                 from,
                 is_backward,
             } => {
@@ -121,11 +122,18 @@ impl PageState {
                     .filter
                     .as_ref()
                     .map(|filter| filter.state.matches.read());
-                let (total, found) = search(store, matches.as_deref(), &text, from, is_backward);
+                let sought = Sought {
+                    text: &text,
+                    is_whole,
+                    from,
+                    is_backward,
+                };
+                let found = search(store, matches.as_deref(), sought);
                 Some(Reply::Search {
                     number,
-                    total,
-                    found,
+                    total: found.total,
+                    found: found.next,
+                    hits: found.hits,
                 })
             }
             Request::Count { number, from, to } => {

@@ -6,9 +6,10 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::block::NumberedRow;
 use super::row::RowKind;
+use super::search::FoundRow;
 use super::summary::RangeSummary;
-use super::track::NumberedRow;
 use super::view::{View, VisibleRow};
 
 /// Largest number of bytes of a request.
@@ -41,10 +42,12 @@ pub(super) enum Request {
     Ack { frame: u32 },
     /// The fields of the event of a row, of whose number the lower 32 bits are given.
     Details { number: u32, track: u32, row: u32 },
-    /// The next row whose name contains a text, after or before a time.
+    /// The rows whose names contain a text, and the next one after or before a time.
     Search {
         number: u32,
         text: String,
+        /// Whether the text is a whole name, in this case.
+        is_whole: bool,
         #[serde(deserialize_with = "time")]
         from: i64,
         is_backward: bool,
@@ -86,7 +89,10 @@ pub(super) enum Reply {
         number: u32,
         /// The number of rows with such a name that are kept.
         total: u64,
+        /// The next one.
         found: Option<FoundRow>,
+        /// The first of those that begin at the time or later, in order of time.
+        hits: Vec<FoundRow>,
     },
     Count {
         number: u32,
@@ -104,20 +110,6 @@ pub(super) enum Reply {
         /// Why the expression is invalid; empty if it is valid.
         error: String,
     },
-}
-
-/// A row that was searched for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct FoundRow {
-    pub(super) track: u32,
-    pub(super) row: u32,
-    pub(super) name: u32,
-    pub(super) begin: String,
-    /// Absent if the span has not ended.
-    pub(super) end: Option<String>,
-    pub(super) kind: u8,
-    pub(super) depth: u16,
 }
 
 /// A part of the timeline.

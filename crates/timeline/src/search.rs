@@ -1,26 +1,66 @@
 //! Finds rows by their names, and counts those of a range.
 
+use std::collections::BinaryHeap;
+
+use serde::Serialize;
+
 use super::matches::Matches;
-use super::protocol::FoundRow;
 use super::row::{Row, RowKind};
 use super::store::Store;
 use super::view::View;
 
-/// Finds the row that begins first after `from`, or last before it, among those whose names contain
-/// `text` in any case. Returns the number of such rows, too.
-pub(super) fn search(
-    store: &Store,
-    filter: Option<&Matches>,
-    text: &str,
-    from: i64,
-    is_backward: bool,
-) -> (u64, Option<FoundRow>) {
-    let text = text.to_lowercase();
+/// A row as pages are told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FoundRow {
+    pub(super) track: u32,
+    pub(super) row: u32,
+    pub(super) name: u32,
+    pub(super) begin: String,
+    /// Absent if the span has not ended.
+    pub(super) end: Option<String>,
+    pub(super) kind: u8,
+    pub(super) depth: u16,
+}
+
+/// Largest number of rows that are listed.
+const MAX_HITS: usize = 200;
+
+/// What is searched for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sought<'a> {
+    pub(super) text: &'a str,
+    /// Whether the text is a whole name. Otherwise names contain it, in any case.
+    pub(super) is_whole: bool,
+    pub(super) from: i64,
+    pub(super) is_backward: bool,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// The number of rows.
+    pub(super) total: u64,
+    /// The row that begins first after the time, or last before it.
+    pub(super) next: Option<FoundRow>,
+    /// The first rows that begin at the time or later, in order.
+    pub(super) hits: Vec<FoundRow>,
+}
+
+/// Finds rows by their names.
+pub(super) fn search(store: &Store, filter: Option<&Matches>, sought: Sought<'_>) -> Search {
+    let Sought {
+        from, is_backward, ..
+    } = sought;
+    let text = sought.text.to_lowercase();
     // Each name is compared once, and not in each of the many rows that have it.
     let names = store.names_from(0, usize::MAX);
     let is_named: Vec<bool> = names
         .iter()
-        .map(|name| name.to_lowercase().contains(&text))
+        .map(|name| match sought.is_whole {
+            true => **name == *sought.text,
+            false => name.to_lowercase().contains(&text),
+        })
         .collect();
     // A loss is of no event, and passes every filter.
     let is_found = |row: &Row| {
@@ -33,8 +73,12 @@ pub(super) fn search(
         true => start > best,
         false => start < best,
     };
-    let (mut total, mut best): (u64, Option<(i64, FoundRow)>) = (0, None);
-    for track in store.tracks() {
+    let mut total = 0;
+    let mut best: Option<(i64, FoundRow)> = None;
+    // The latest one is on top.
+    let mut hits: BinaryHeap<(i64, u32, u64)> = BinaryHeap::new();
+    let tracks = store.tracks();
+    for track in &tracks {
         // One track at a time, so that the decoding thread never waits for long.
         let rows = track.rows.lock();
         for (number, row) in rows.numbered() {
@@ -52,13 +96,31 @@ pub(super) fn search(
             if is_beyond && is_next {
                 best = Some((row.start, found_row(track.id, number, row)));
             }
+            if row.start >= from {
+                hits.push((row.start, track.id, number));
+                if hits.len() > MAX_HITS {
+                    hits.pop();
+                }
+            }
         }
     }
-    (total, best.map(|(_, found)| found))
+    let hits = hits.into_sorted_vec().into_iter();
+    let hits = hits.filter_map(|(_, track, number)| find_row(store, track, number));
+    Search {
+        total,
+        next: best.map(|(_, found)| found),
+        hits: hits.collect(),
+    }
 }
 
-/// A row as pages are told of it.
-pub(super) fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
+/// A row of a track, unless it has been dropped meanwhile.
+pub(super) fn find_row(store: &Store, track: u32, number: u64) -> Option<FoundRow> {
+    let of = store.track(track)?;
+    let rows = of.rows.lock();
+    Some(found_row(track, number, rows.row(number)?))
+}
+
+fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
     FoundRow {
         track,
         row: u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0),
@@ -116,14 +178,35 @@ mod tests {
             }
         }
         let begin = |text, from, is_backward| {
-            let (total, found) = search(&store, None, text, from, is_backward);
-            (total, found.map(|found| found.begin))
+            let sought = Sought {
+                text,
+                is_whole: false,
+                from,
+                is_backward,
+            };
+            let found = search(&store, None, sought);
+            (found.total, found.next.map(|found| found.begin))
         };
         assert_eq!(begin("name3", 0, false), (20, Some("30".to_owned())));
         assert_eq!(begin("NAME3", 30, false), (20, Some("35".to_owned())));
         assert_eq!(begin("name3", 30, true), (20, None));
         assert_eq!(begin("name3", 500, true), (20, Some("435".to_owned())));
         assert_eq!(begin("other", 0, false), (0, None));
+        let sought = Sought {
+            text: "Name3",
+            is_whole: true,
+            from: 900,
+            is_backward: false,
+        };
+        let found = search(&store, None, sought);
+        let hits: Vec<_> = found.hits.iter().map(|found| &*found.begin).collect();
+        assert_eq!(hits, ["930", "935"]);
+        assert_eq!(found.total, 20);
+        let part = Sought {
+            text: "ame3",
+            ..sought
+        };
+        assert_eq!(search(&store, None, part).total, 0);
         assert_eq!(count_events(&store, None, i64::MIN / 2, i64::MAX / 2), 200);
         assert_eq!(count_events(&store, None, 30, 39), 2);
         // The range begins and ends within blocks of rows.

@@ -68,7 +68,7 @@ const MOVED_FRAME_COST_FACTOR: u32 = 2;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Files of the page, by path: type and content.
-const FILES: [(&str, &str, &str); 3] = [
+const FILES: [(&str, &str, &str); 4] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -83,6 +83,11 @@ const FILES: [(&str, &str, &str); 3] = [
         "/page.css",
         "text/css; charset=utf-8",
         include_str!("../web/dist/page.css"),
+    ),
+    (
+        "/icon.svg",
+        "image/svg+xml",
+        include_str!("../web/src/icon.svg"),
     ),
 ];
 

@@ -1,4 +1,5 @@
-//! The graph of what was within what: spans of one name within those of the same names are one node.
+//! The graph of what was within what: spans of one name within those of the same names are one
+//! node.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -388,7 +388,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::super::track::BLOCK_ROWS;
+    use super::super::block::BLOCK_ROWS;
     use super::*;
 
     fn label(thread: &str) -> TrackLabel {

@@ -2,8 +2,8 @@
 //! what was within what.
 //!
 //! Of a span that reaches beyond the range the part within it counts, so that the times of a thread
-//! add up to no more than the range. The own time is that of `test-live spans`: at each moment it is
-//! that of the span which began last.
+//! add up to no more than the range. The own time is that of `test-live spans`: at each moment it
+//! is that of the span which began last.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,9 +12,8 @@ use serde::Serialize;
 use viewer::interpret::duration_histogram::{DurationHistogram, Percentile};
 
 use super::matches::{FilterState, Matches};
-use super::protocol::FoundRow;
 use super::row::{Row, RowKind};
-use super::search::found_row;
+use super::search::{FoundRow, find_row};
 use super::span_graph::{GraphNode, SpanGraph};
 use super::store::Store;
 use super::track::TrackRows;
@@ -353,7 +352,7 @@ impl Sums {
                 p50: percentile(50),
                 p99: percentile(99),
                 max: sum.max,
-                longest: sum.longest.find(store)?,
+                longest: find_row(store, sum.longest.track, sum.longest.number)?,
             })
         });
         let events = events
@@ -363,7 +362,7 @@ impl Sums {
                 Some(EventSummary {
                     name,
                     count: sum.count,
-                    first: sum.first.find(store)?,
+                    first: find_row(store, sum.first.track, sum.first.number)?,
                 })
             });
         RangeSummary {
@@ -375,16 +374,6 @@ impl Sums {
             graph: self.graph.nodes_with_most(),
             is_coarse: self.is_coarse,
         }
-    }
-}
-
-impl Place {
-    /// The row, unless it has been dropped meanwhile.
-    fn find(self, store: &Store) -> Option<FoundRow> {
-        let track = store.track(self.track)?;
-        let rows = track.rows.lock();
-        let row = rows.row(self.number)?;
-        Some(found_row(self.track, self.number, row))
     }
 }
 

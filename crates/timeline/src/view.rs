@@ -1,9 +1,10 @@
 //! What a page sees of a track in a range of time: rows that are at least as long as a few pixels,
 //! and the others merged.
 
+use super::block::{BLOCK_ROWS, NumberedRow, Summary};
 use super::matches::Matches;
 use super::row::{Row, RowKind};
-use super::track::{BLOCK_ROWS, NumberedRow, Summary, TrackRows};
+use super::track::TrackRows;
 
 /// The number of pixels that small rows are merged into.
 const MERGED_PIXELS: i64 = 2;

@@ -1,7 +1,7 @@
 //! `test-live spans`: how long spans take, by their names.
 //!
-//! Read in this order: `table` (the rows), `report` (rows as text and JSON). Which events are begins
-//! and ends of spans, and what is within what, is found by `viewer::interpret`.
+//! Read in this order: `table` (the rows), `report` (rows as text and JSON). Which events are
+//! begins and ends of spans, and what is within what, is found by `viewer::interpret`.
 
 mod report;
 mod table;

@@ -72,6 +72,10 @@ export function tick(ns: bigint, step: number): string {
   if (ns < FIRST_UNIX_TIME) {
     return `${seconds}${fraction} s`;
   }
+  if (step >= 86_400e9) {
+    const day = new Date(Number(seconds) * 1000);
+    return [day.getMonth() + 1, day.getDate()].map(two).join("-");
+  }
   return `${clock(seconds)}${fraction}`;
 }
 

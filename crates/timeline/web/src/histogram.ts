@@ -4,7 +4,7 @@ import { ROW_FONT, Surface } from "./canvas";
 import { count } from "./format";
 import { Model } from "./model";
 import { Theme } from "./theme";
-import { GUTTER } from "./timeline";
+import { gutter } from "./timeline";
 import { Viewport } from "./viewport";
 
 /** In pixels. */
@@ -41,14 +41,14 @@ export class Histogram {
     if (range === null) {
       return null;
     }
-    const part = (x - GUTTER) / (this.surface.width - GUTTER);
+    const part = (x - gutter) / (this.surface.width - gutter);
     return range.begin + BigInt(Math.round(Math.min(1, Math.max(0, part)) * range.ns));
   }
 
   /** The events of each column, which stands for so many buckets; the last one perhaps for fewer. */
   columns(): { buckets: number; events: number[]; losses: number[] } {
     const { events, losses } = this.model.histogram ?? { events: [], losses: [] };
-    const room = Math.max(1, Math.floor((this.surface.width - GUTTER) / MIN_COLUMN_WIDTH));
+    const room = Math.max(1, Math.floor((this.surface.width - gutter) / MIN_COLUMN_WIDTH));
     // With another number of buckets in some columns, a steady rate would look like a comb.
     const buckets = Math.max(1, Math.ceil(events.length / room));
     return { buckets, events: sums(events, buckets), losses: sums(losses, buckets) };
@@ -68,7 +68,7 @@ export class Histogram {
       return;
     }
     const { events, width: bucket } = this.model.histogram!;
-    const room = width - GUTTER;
+    const room = width - gutter;
     const columns = this.columns();
     const max = Math.max(...columns.events, 1);
     const perSecond = (max * 1e9) / (Number(bucket) * columns.buckets);
@@ -79,28 +79,28 @@ export class Histogram {
     context.globalAlpha = 0.7;
     for (const [place, sum] of columns.events.entries()) {
       const size = sum === 0 ? 0 : Math.max(1, (sum / max) * (height - 10));
-      context.fillRect(GUTTER + place * step, height - size, Math.max(step - 0.5, 1), size);
+      context.fillRect(gutter + place * step, height - size, Math.max(step - 0.5, 1), size);
     }
     context.globalAlpha = 1;
     context.fillStyle = theme.red;
     for (const [place, sum] of columns.losses.entries()) {
       if (sum > 0) {
-        context.fillRect(GUTTER + place * step, 0, Math.max(step, 2), 5);
+        context.fillRect(gutter + place * step, 0, Math.max(step, 2), 5);
       }
     }
-    const x = (time: bigint): number => GUTTER + (Number(time - range.begin) / range.ns) * room;
-    const begin = Math.max(GUTTER, Math.min(x(this.viewport.from), width - 2));
+    const x = (time: bigint): number => gutter + (Number(time - range.begin) / range.ns) * room;
+    const begin = Math.max(gutter, Math.min(x(this.viewport.from), width - 2));
     const end = Math.min(width, Math.max(x(this.viewport.to), begin + 2));
     context.fillStyle = theme.background;
     context.globalAlpha = 0.6;
-    context.fillRect(GUTTER, 0, begin - GUTTER, height);
+    context.fillRect(gutter, 0, begin - gutter, height);
     context.fillRect(end, 0, width - end, height);
     context.globalAlpha = 1;
     context.strokeStyle = theme.text;
     context.lineWidth = 1;
     context.strokeRect(begin + 0.5, 0.5, end - begin - 1, height - 1);
     context.fillStyle = theme.line;
-    context.fillRect(GUTTER - 1, 0, 1, height);
+    context.fillRect(gutter - 1, 0, 1, height);
   }
 }
 

@@ -1,17 +1,17 @@
 // The page: joins connection, model and drawing, and handles mouse and keyboard.
 
 import { Connection } from "./connection";
-import { count, dayAndTime, duration, exactDuration, time } from "./format";
+import { count, dayAndTime, duration, time } from "./format";
 import { Histogram } from "./histogram";
+import { type Key, listenForKeys } from "./keys";
 import { Model } from "./model";
+import { Panel } from "./panel";
 import { FoundRow, Kind, ServerMessage, parseFrame } from "./protocol";
-import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
 import { Requests } from "./requests";
 import { applyTheme, toggleTheme } from "./theme";
-import { GUTTER, RULER, Range, Shown, Timeline } from "./timeline";
+import { gutter, RULER, Shown, Timeline } from "./timeline";
 import { FIRST_SPAN, Viewport } from "./viewport";
 
-const FORMATS: readonly Format[] = ["perfetto", "tef", "json", "ctf"];
 const REQUEST_INTERVAL_MS = 40;
 const FRAGMENT_INTERVAL_MS = 300;
 /** Part of the view by which a key pans. */
@@ -46,6 +46,8 @@ let drawnAt: number[] = [];
 let drawn = { times: 0, ms: 0 };
 /** The expression of the filter; empty: none. */
 let filter = new URLSearchParams(location.hash.slice(1)).get("filter") ?? "";
+/** The range of the link, until the first events are there. */
+let linkedRange = new URLSearchParams(location.hash.slice(1)).get("range");
 /** Why the expression is invalid; empty: it is valid. */
 let filterError = "";
 let isFilterAnswered = false;
@@ -66,6 +68,7 @@ const connection = new Connection({
   lost() {
     isConnected = false;
     asked.reset();
+    panel.connectionLost();
     isDirty = true;
   },
   text(text) {
@@ -76,6 +79,7 @@ const connection = new Connection({
     }
     model.applyState(message, performance.now());
     showWholeRecording();
+    showLinkedRange();
     showFilterResult();
     updateRate();
     isDirty = true;
@@ -92,6 +96,11 @@ const connection = new Connection({
 });
 
 const asked = new Requests(connection);
+const panel = new Panel(model, timeline, viewport, asked, {
+  filter: () => filter,
+  show: showFound,
+  changed: () => (isDirty = true),
+});
 
 /** Of what is not live, all is shown at first. */
 function showWholeRecording(): void {
@@ -102,6 +111,18 @@ function showWholeRecording(): void {
   } else if (!viewport.isChosen && model.isLive && !viewport.isFollowing) {
     viewport.isFollowing = true;
     viewport.span = FIRST_SPAN;
+  }
+}
+
+/** A range that the link contains is shown when there is something in it. */
+function showLinkedRange(): void {
+  if (linkedRange === null || model.first === null) {
+    return;
+  }
+  const parts = /^(-?\d{1,19})-(-?\d{1,19})$/.exec(linkedRange);
+  linkedRange = null;
+  if (parts !== null && BigInt(parts[1]!) < BigInt(parts[2]!)) {
+    panel.showRange({ from: BigInt(parts[1]!), to: BigInt(parts[2]!) });
   }
 }
 
@@ -161,6 +182,7 @@ function draw(now: number): void {
     viewport.follow(model.edgeNow(now)!);
   }
   requestView(now);
+  panel.update(now);
   if (!isDirty && !hasResized && !isMoving) {
     return;
   }
@@ -206,7 +228,7 @@ function toggleFollow(): void {
 let drag: { x: number; y: number; from: bigint; scroll: number; hasMoved: boolean; isRange: boolean } | null = null;
 
 canvas.addEventListener("pointerdown", (event) => {
-  if (event.button === 0 && event.offsetX >= GUTTER) {
+  if (event.button === 0 && event.offsetX >= gutter) {
     canvas.setPointerCapture(event.pointerId);
     const { offsetX: x, offsetY: y } = event;
     const isRange = event.shiftKey || y < RULER;
@@ -232,7 +254,7 @@ canvas.addEventListener("pointermove", (event) => {
   }
   drag.hasMoved = true;
   if (drag.isRange) {
-    const [one, other] = [timeline.timeAt(Math.max(GUTTER, drag.x)), timeline.timeAt(Math.max(GUTTER, x))];
+    const [one, other] = [timeline.timeAt(Math.max(gutter, drag.x)), timeline.timeAt(Math.max(gutter, x))];
     timeline.range = one < other ? { from: one, to: other } : { from: other, to: one };
     isDirty = true;
     return;
@@ -250,10 +272,10 @@ canvas.addEventListener("pointerup", (event) => {
   const wasRange = drag?.isRange === true && drag.hasMoved;
   drag = null;
   if (wasRange && timeline.range !== null) {
-    showRange(timeline.range);
+    panel.showRange(timeline.range);
   } else if (wasClick) {
     select(timeline.rowAt(event.offsetX, event.offsetY));
-  } else if (event.offsetX < GUTTER) {
+  } else if (event.offsetX < gutter) {
     const lane = timeline.laneAt(event.offsetY);
     if (lane !== null && lane.key !== "") {
       model.toggle(lane.key);
@@ -267,8 +289,8 @@ canvas.addEventListener(
   (event) => {
     event.preventDefault();
     const size = event.deltaMode === 0 ? 1 : 20;
-    if (event.ctrlKey || event.metaKey || (event.offsetX >= GUTTER && !event.shiftKey && event.altKey)) {
-      const at = (event.offsetX - GUTTER) / timeline.plotWidth;
+    if (event.ctrlKey || event.metaKey || (event.offsetX >= gutter && !event.shiftKey && event.altKey)) {
+      const at = (event.offsetX - gutter) / timeline.plotWidth;
       viewport.zoom(1.0015 ** (event.deltaY * size), Math.min(1, Math.max(0, at)));
     } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       const delta = (event.deltaX || event.deltaY) * size;
@@ -328,37 +350,19 @@ function describe(shown: Shown): string {
 }
 
 function showHover(shown: Shown | null): void {
-  setText("hover", shown === null ? "" : `${describe(shown)}  ·  ${time(times(shown)[0])}`);
-}
-
-/** What the panel shows of a row. */
-interface PanelEvent {
-  track: number;
-  row: number;
-  name: string;
-  kind: Kind;
-  begin: bigint;
-  end: bigint | null;
-  value: number;
-  count: number;
-  depth: number;
-}
-
-function closePanel(): void {
-  timeline.range = null;
-  timeline.selection = null;
-  element("panel").hidden = true;
-  isDirty = true;
+  const track = shown === null ? undefined : model.tracks.get(shown.track);
+  const where = [track?.process, track?.thread].filter(Boolean).join(" / ");
+  setText("hover", shown === null ? "" : [describe(shown), time(times(shown)[0]), where].filter(Boolean).join("  ·  "));
 }
 
 function select(shown: Shown | null): void {
   if (shown === null) {
-    closePanel();
+    panel.close();
     return;
   }
   const { rows, at, track } = shown;
   const [begin, end] = times(shown);
-  showEvent({
+  panel.showEvent({
     track,
     row: rows.row(at),
     name: model.name(rows.name(at)),
@@ -371,78 +375,6 @@ function select(shown: Shown | null): void {
   });
 }
 
-function showEvent(event: PanelEvent): void {
-  const selection = { track: event.track, row: event.row };
-  timeline.range = null;
-  timeline.selection = selection;
-  element("panel").hidden = false;
-  element("panel-actions").hidden = true;
-  // The panel may cover the row.
-  timeline.resize();
-  timeline.reveal(event.track, event.depth);
-  isDirty = true;
-  setText("panel-title", event.name);
-  const track = model.tracks.get(event.track);
-  const session = model.sessions.find((session) => session.id === track?.session);
-  const facts: [string, string][] = [["Begin", dayAndTime(event.begin)]];
-  if (event.kind === Kind.Span || event.kind === Kind.Loss) {
-    const ns = event.end === null ? null : event.end - event.begin;
-    facts.push(["End", event.end === null ? "not ended" : dayAndTime(event.end)]);
-    facts.push(["Duration", ns === null ? "not ended" : `${duration(Number(ns))} (${exactDuration(ns)})`]);
-  }
-  if (event.kind === Kind.Counter) {
-    facts.push(["Value", String(event.value)]);
-  }
-  if (event.count > 1) {
-    const text = `${event.count}, too close to be told apart at this zoom; the name is that of the longest`;
-    facts.push(["Events", text]);
-  }
-  facts.push(["Track", [session?.name, track?.process, track?.thread].filter(Boolean).join(" / ")]);
-  showFacts(facts);
-  if (event.count === 1 && event.kind !== Kind.Loss) {
-    asked.details(event.track, event.row, (reply) => {
-      if (timeline.selection === selection) {
-        const known: [string, string][] =
-          reply.fields.length > 0 ? reply.fields : [["Fields", "the packet of this event is no longer kept"]];
-        showFacts([...facts, ...known]);
-      }
-    });
-  }
-}
-
-function showRange(range: Range): void {
-  timeline.selection = null;
-  element("panel").hidden = false;
-  element("panel-actions").hidden = false;
-  setText("panel-title", "Selected range");
-  setText("action-result", "");
-  for (const format of FORMATS) {
-    const link = element<HTMLAnchorElement>(`download-${format}`);
-    link.href = downloadUrl(format, range.from, range.to, format === "ctf" ? "" : filter);
-    link.hidden = false;
-  }
-  element("open-perfetto").hidden = false;
-  const ns = range.to - range.from;
-  const facts: [string, string][] = [
-    ["Begin", dayAndTime(range.from)],
-    ["End", dayAndTime(range.to)],
-    ["Duration", `${duration(Number(ns))} (${exactDuration(ns)})`],
-  ];
-  showFacts([...facts, ["Events", "counting"]]);
-  asked.count(range.from, range.to, (reply) => {
-    if (timeline.range === range) {
-      showFacts([...facts, ["Events", reply.events.toLocaleString("en")]]);
-      if (reply.refused !== "") {
-        for (const id of ["open-perfetto", ...FORMATS.map((format) => `download-${format}`)]) {
-          element(id).hidden = true;
-        }
-        setText("action-result", `nothing to download: ${reply.refused}`);
-      }
-    }
-  });
-  isDirty = true;
-}
-
 function find(isBackward: boolean): void {
   const text = element<HTMLInputElement>("search-text").value;
   timeline.searched = text;
@@ -453,15 +385,28 @@ function find(isBackward: boolean): void {
   }
   const middle = viewport.from + BigInt(Math.round(viewport.span / 2));
   const from = lastFound?.text === text ? lastFound.begin : middle;
-  asked.search(text, from, isBackward, (reply) => {
+  asked.search(text, false, from, isBackward, (reply) => {
     const places = `${reply.total.toLocaleString("en")} found`;
     const end = isBackward ? "none before" : "none after";
     setText("search-result", reply.total === 0 ? "none" : reply.found === null ? end : places);
     if (reply.found !== null) {
       lastFound = { text, begin: BigInt(reply.found.begin) };
       showFound(reply.found);
+      panel.listFound(text, reply);
     }
   });
+}
+
+/** Goes to the next span of the name of the one that is shown, or to the one before. */
+function findSameName(isBackward: boolean): void {
+  const event = panel.event;
+  if (event !== null) {
+    asked.search(event.name, true, event.begin, isBackward, (reply) => {
+      if (reply.found !== null) {
+        showFound(reply.found);
+      }
+    });
+  }
 }
 
 let lastFound: { text: string; begin: bigint } | null = null;
@@ -473,7 +418,7 @@ function showFound(found: FoundRow): void {
   const isLong = Number(end - begin) > viewport.span;
   const middle = isLong ? begin + half / 2n : (begin + end) / 2n;
   viewport.show(middle - half, middle + half);
-  showEvent({
+  panel.showEvent({
     track: found.track,
     row: found.row,
     name: model.name(found.name),
@@ -509,15 +454,6 @@ function showFilterResult(): void {
   result.title = wrong;
 }
 
-function showFacts(facts: [string, string][]): void {
-  const nodes = facts.flatMap(([name, value]) => {
-    const [term, text] = [document.createElement("dt"), document.createElement("dd")];
-    [term.textContent, text.textContent] = [name, value];
-    return [term, text];
-  });
-  element("panel-facts").replaceChildren(...nodes);
-}
-
 function onClick(id: string, action: () => void): void {
   element(id).addEventListener("click", () => {
     action();
@@ -529,6 +465,28 @@ function changeTheme(): void {
   toggleTheme();
   theme = applyTheme();
   [timeline.theme, histogram.theme] = [theme, theme];
+  panel.themeChanged();
+}
+
+/** Zooms to what is selected, with room around it. */
+function fitSelection(): void {
+  const { event } = panel;
+  const selected = timeline.range ?? (event === null ? null : { from: event.begin, to: event.end ?? event.begin });
+  if (selected !== null) {
+    const margin = (selected.to - selected.from) / 10n + 5n;
+    viewport.show(selected.from - margin, selected.to + margin);
+  }
+}
+
+/** Selects the range of the span that is shown, or what is in view. */
+function markRange(): void {
+  const { event } = panel;
+  const isSpan = event !== null && event.end !== null && event.end > event.begin;
+  panel.showRange(isSpan ? { from: event.begin, to: event.end! } : { from: viewport.from, to: viewport.to });
+}
+
+function showHelp(): void {
+  element<HTMLDialogElement>("help").showModal();
 }
 
 onClick("follow", toggleFollow);
@@ -536,23 +494,14 @@ onClick("all", showAll);
 onClick("in", () => viewport.zoom(1 / ZOOM_STEP, 0.5));
 onClick("out", () => viewport.zoom(ZOOM_STEP, 0.5));
 onClick("theme", changeTheme);
-onClick("panel-close", closePanel);
+onClick("summary", () => panel.showView());
+onClick("help-open", showHelp);
+onClick("help-close", () => element<HTMLDialogElement>("help").close());
+onClick("panel-close", () => panel.close());
 onClick("zoom-range", () => {
   if (timeline.range !== null) {
     viewport.show(timeline.range.from, timeline.range.to);
   }
-});
-onClick("open-perfetto", () => {
-  if (timeline.range === null) {
-    return;
-  }
-  const url = element<HTMLAnchorElement>("download-perfetto").href;
-  const title = `test-live ${dayAndTime(timeline.range.from)}`;
-  setText("action-result", "opening");
-  openInPerfetto(url, title).then(
-    (error) => setText("action-result", error),
-    (error: unknown) => setText("action-result", String(error)),
-  );
 });
 onClick("search-previous", () => find(true));
 
@@ -577,36 +526,33 @@ element("filter").addEventListener("submit", (event) => {
 });
 element<HTMLInputElement>("filter-text").value = filter;
 
-const KEYS: Record<string, () => void> = {
-  " ": toggleFollow,
-  f: toggleFollow,
-  ArrowLeft: () => viewport.pan(-viewport.span * PAN_STEP),
-  ArrowRight: () => viewport.pan(viewport.span * PAN_STEP),
-  ArrowUp: () => (timeline.scroll -= 60),
-  ArrowDown: () => (timeline.scroll += 60),
-  "+": () => viewport.zoom(1 / ZOOM_STEP, 0.5),
-  "=": () => viewport.zoom(1 / ZOOM_STEP, 0.5),
-  "-": () => viewport.zoom(ZOOM_STEP, 0.5),
-  Home: showAll,
-  t: changeTheme,
-  Escape: closePanel,
-  "/": () => element("search-text").focus(),
-};
-
-addEventListener("keydown", (event) => {
-  const action = KEYS[event.key];
-  const isTyping = event.target instanceof HTMLInputElement;
-  const isButton = event.target instanceof HTMLButtonElement && (event.key === " " || event.key === "Enter");
-  if (action !== undefined && !isTyping && !isButton && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
-    action();
-    isDirty = true;
-  }
-});
+const zoomIn = (): void => viewport.zoom(1 / ZOOM_STEP, 0.5);
+const zoomOut = (): void => viewport.zoom(ZOOM_STEP, 0.5);
+const KEYS: Key[] = [
+  { keys: ["w", "+", "="], shown: ["W", "+"], what: "zoom in", action: zoomIn },
+  { keys: ["s", "-"], shown: ["S", "−"], what: "zoom out", action: zoomOut },
+  { keys: ["a", "ArrowLeft"], shown: ["A", "←"], what: "pan to earlier", action: () => viewport.pan(-viewport.span * PAN_STEP) },
+  { keys: ["d", "ArrowRight"], shown: ["D", "→"], what: "pan to later", action: () => viewport.pan(viewport.span * PAN_STEP) },
+  { keys: ["ArrowUp"], shown: ["↑"], what: "scroll up", action: () => (timeline.scroll -= 60) },
+  { keys: ["ArrowDown"], shown: ["↓"], what: "scroll down", action: () => (timeline.scroll += 60) },
+  { keys: [" "], shown: ["Space"], what: "follow the present, or pause", action: toggleFollow },
+  { keys: ["Home"], shown: ["Home"], what: "show everything", action: showAll },
+  { keys: ["f"], shown: ["F"], what: "zoom to the selection", action: fitSelection },
+  { keys: ["m"], shown: ["M"], what: "select the range of the span, or what is in view", action: markRange },
+  { keys: ["v"], shown: ["V"], what: "what is in view: spans, events, counters", action: () => panel.showView() },
+  { keys: ["]"], shown: ["]"], what: "next span of the same name", action: () => findSameName(false) },
+  { keys: ["["], shown: ["["], what: "previous span of the same name", action: () => findSameName(true) },
+  { keys: ["/"], shown: ["/", "Ctrl F"], what: "search names; Enter goes on, Shift Enter back", action: () => element("search-text").focus() },
+  { keys: ["t"], shown: ["T"], what: "light or dark", action: changeTheme },
+  { keys: ["Escape"], shown: ["Esc"], what: "close the panel", action: () => panel.close() },
+  { keys: ["?"], shown: ["?"], what: "this list", action: showHelp },
+];
+listenForKeys(KEYS, element<HTMLDialogElement>("help"), () => (isDirty = true));
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   theme = applyTheme();
   [timeline.theme, histogram.theme] = [theme, theme];
+  panel.themeChanged();
   isDirty = true;
 });
 
@@ -618,8 +564,10 @@ addEventListener("hashchange", (event) => {
 
 setInterval(() => {
   const filtered = filter === "" ? "" : `&filter=${encodeURIComponent(filter)}`;
-  const fragment = `#${viewport.toFragment()}${filtered}`;
-  if ((viewport.isChosen || filter !== "") && location.hash !== fragment) {
+  const { range } = timeline;
+  const ranged = range === null ? "" : `&range=${range.from}-${range.to}`;
+  const fragment = `#${viewport.toFragment()}${ranged}${filtered}`;
+  if ((viewport.isChosen || filter !== "" || range !== null) && location.hash !== fragment) {
     history.replaceState(null, "", fragment);
   }
 }, FRAGMENT_INTERVAL_MS);

@@ -67,7 +67,10 @@ export interface SearchReply {
   type: "search";
   number: number;
   total: number;
+  /** The next one. */
   found: FoundRow | null;
+  /** The first from the time on. */
+  hits: FoundRow[];
 }
 
 export interface CountReply {
@@ -77,13 +80,36 @@ export interface CountReply {
   refused: string;
 }
 
+/** What the rows of a range amount to. Times are in nanoseconds, within the range. */
+export interface SummaryReply {
+  type: "summary";
+  number: number;
+  spans: {
+    name: number;
+    count: number;
+    total: number;
+    own: number | null;
+    p50: number;
+    p99: number;
+    max: number;
+    longest: FoundRow;
+  }[];
+  spanNames: number;
+  events: { name: number; count: number; first: FoundRow }[];
+  eventNames: number;
+  counters: { track: number; count: number; min: number; max: number; mean: number }[];
+  /** Each node before those within it. */
+  graph: { depth: number; name: number; total: number }[];
+  isCoarse: boolean;
+}
+
 export interface FilterReply {
   type: "filter";
   number: number;
   error: string;
 }
 
-export type Reply = DetailsReply | SearchReply | CountReply | FilterReply;
+export type Reply = DetailsReply | SearchReply | CountReply | SummaryReply | FilterReply;
 export type ServerMessage = StateMessage | Reply;
 
 export interface ViewRequest {

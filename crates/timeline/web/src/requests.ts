@@ -1,7 +1,7 @@
 // Requests that have an answer, each with its number.
 
 import { Connection } from "./connection";
-import { CountReply, DetailsReply, FilterReply, Reply, SearchReply } from "./protocol";
+import { CountReply, DetailsReply, FilterReply, Reply, SearchReply, SummaryReply } from "./protocol";
 
 export class Requests {
   private next = 1;
@@ -24,12 +24,16 @@ export class Requests {
     this.send({ type: "details", track, row }, then);
   }
 
-  search(text: string, from: bigint, isBackward: boolean, then: (reply: SearchReply) => void): void {
-    this.send({ type: "search", text, from: from.toString(), isBackward }, then);
+  search(text: string, isWhole: boolean, from: bigint, isBackward: boolean, then: (reply: SearchReply) => void): void {
+    this.send({ type: "search", text, isWhole, from: from.toString(), isBackward }, then);
   }
 
   count(from: bigint, to: bigint, then: (reply: CountReply) => void): void {
     this.send({ type: "count", from: from.toString(), to: to.toString() }, then);
+  }
+
+  summary(from: bigint, to: bigint, then: (reply: SummaryReply) => void): void {
+    this.send({ type: "summary", from: from.toString(), to: to.toString() }, then);
   }
 
   filter(text: string, then: (reply: FilterReply) => void): void {

@@ -8,7 +8,8 @@ import { Kind, Rows } from "./protocol";
 import { Theme, colorIndex } from "./theme";
 import { Viewport } from "./viewport";
 
-export const GUTTER = 220;
+/** The width of the names of tracks, in pixels: less on a narrow screen. */
+export let gutter = 220;
 export const RULER = 26;
 const PAD = 3;
 const MIN_TEXT_WIDTH = 28;
@@ -63,11 +64,13 @@ export class Timeline {
 
   /** The width of the part with rows, in pixels. */
   get plotWidth(): number {
-    return Math.max(50, this.surface.width - GUTTER);
+    return Math.max(50, this.surface.width - gutter);
   }
 
   resize(): boolean {
-    return this.surface.resize();
+    const isResized = this.surface.resize();
+    gutter = Math.min(220, Math.round(this.surface.width * 0.35));
+    return isResized;
   }
 
   clampScroll(): void {
@@ -132,12 +135,12 @@ export class Timeline {
     const shift = this.viewport.offset(rows.from);
     const [shown, losses]: [Shown[], Shown[]] = [[], []];
     for (let at = 0; at < rows.length; at++) {
-      const begin = GUTTER + (rows.start(at) + shift) * scale;
-      const end = Math.min(GUTTER + (rows.end(at) + shift) * scale, right);
-      if (end < GUTTER || begin > right) {
+      const begin = gutter + (rows.start(at) + shift) * scale;
+      const end = Math.min(gutter + (rows.end(at) + shift) * scale, right);
+      if (end < gutter || begin > right) {
         continue;
       }
-      const x = Math.max(begin, GUTTER);
+      const x = Math.max(begin, gutter);
       const width = Math.max(end - x, 1);
       if (rows.kind(at) === Kind.Loss) {
         losses.push({ track, rows, at, x, y: top, width: Math.max(width, 3), height: lane.height - 1 });
@@ -166,9 +169,9 @@ export class Timeline {
     this.drawDropped();
     this.drawRange();
     context.fillStyle = theme.background;
-    context.fillRect(0, RULER, GUTTER, height - RULER);
+    context.fillRect(0, RULER, gutter, height - RULER);
     context.fillStyle = theme.line;
-    context.fillRect(GUTTER - 1, RULER, 1, height);
+    context.fillRect(gutter - 1, RULER, 1, height);
     for (const lane of lanes) {
       this.drawLabel(lane);
     }
@@ -187,7 +190,8 @@ export class Timeline {
     const factor = [1, 2, 5, 10].find((factor) => factor * power >= raw) ?? 10;
     let step = Math.max(1, factor * power);
     // Above a second the steps of clocks are expected.
-    const clocks = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400];
+    const days = [1, 2, 5, 10, 30, 100, 365].map((days) => days * 86_400);
+    const clocks = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, ...days];
     if (step > 1e9) {
       step = (clocks.find((seconds) => seconds * 1e9 >= raw) ?? step / 1e9) * 1e9;
     }
@@ -204,7 +208,7 @@ export class Timeline {
   }
 
   private x(time: bigint): number {
-    return GUTTER + this.viewport.offset(time) * this.pixelsPerNs;
+    return gutter + this.viewport.offset(time) * this.pixelsPerNs;
   }
 
   private drawGrid(): void {
@@ -234,7 +238,7 @@ export class Timeline {
       context.fillText(tick(time, step), x + 4, RULER / 2);
     }
     context.fillStyle = this.theme.surface;
-    context.fillRect(0, 0, GUTTER - 1, RULER - 1);
+    context.fillRect(0, 0, gutter - 1, RULER - 1);
     context.fillStyle = this.theme.quiet;
     context.fillText(`one line is ${duration(step)}`, 12, RULER / 2);
   }
@@ -249,14 +253,14 @@ export class Timeline {
     const end = Math.min(this.x(until), this.surface.width);
     context.globalAlpha = 0.75;
     context.fillStyle = this.theme.surface;
-    context.fillRect(GUTTER, RULER, end - GUTTER, height);
+    context.fillRect(gutter, RULER, end - gutter, height);
     context.globalAlpha = 1;
     context.fillStyle = this.theme.red;
     context.fillRect(end - 1, RULER, 1, height);
     context.font = LABEL_FONT;
     const text = "older events were dropped";
     const width = textWidth(context, text) + 16;
-    if (end - GUTTER > width) {
+    if (end - gutter > width) {
       context.fillText(text, end - width + 6, height - 14);
     }
   }
@@ -266,8 +270,8 @@ export class Timeline {
       return;
     }
     const { context, width, height } = this.surface;
-    const begin = Math.max(GUTTER, Math.min(this.x(this.range.from), width));
-    const end = Math.max(GUTTER, Math.min(this.x(this.range.to), width));
+    const begin = Math.max(gutter, Math.min(this.x(this.range.from), width));
+    const end = Math.max(gutter, Math.min(this.x(this.range.to), width));
     context.fillStyle = this.theme.accent;
     context.globalAlpha = 0.14;
     context.fillRect(begin, RULER, end - begin, height);
@@ -292,7 +296,7 @@ export class Timeline {
 
   /** The time at a place. */
   timeAt(x: number): bigint {
-    const part = (x - GUTTER) / this.plotWidth;
+    const part = (x - gutter) / this.plotWidth;
     return this.viewport.from + BigInt(Math.round(part * this.viewport.span));
   }
 
@@ -337,13 +341,13 @@ export class Timeline {
       this.drawTriangle(24, middle, lane.isCollapsed);
       context.font = STRONG_FONT;
       context.fillStyle = theme.text;
-      context.fillText(fitted(context, lane.label, GUTTER - 46), 36, middle);
+      context.fillText(fitted(context, lane.label, gutter - 46), 36, middle);
       return;
     }
     context.font = LABEL_FONT;
     context.fillStyle = theme.text;
     const y = lane.track?.isCounter ? middle : top + PAD + ROW_HEIGHT / 2;
-    context.fillText(fitted(context, lane.label, GUTTER - 58), 48, y);
+    context.fillText(fitted(context, lane.label, gutter - 58), 48, y);
   }
 
   private drawTriangle(x: number, y: number, isCollapsed: boolean): void {
@@ -430,12 +434,12 @@ export class Timeline {
     const is = this.nameMatcher();
     this.clearBoxes(columns * (lane.track!.depths + 1));
     for (let at = 0; at < rows.length; at++) {
-      const begin = GUTTER + (rows.start(at) + shift) * scale;
-      const end = Math.min(GUTTER + (rows.end(at) + shift) * scale, right);
-      if (end < GUTTER || begin > right) {
+      const begin = gutter + (rows.start(at) + shift) * scale;
+      const end = Math.min(gutter + (rows.end(at) + shift) * scale, right);
+      if (end < gutter || begin > right) {
         continue;
       }
-      const x = begin > GUTTER ? begin : GUTTER;
+      const x = begin > gutter ? begin : gutter;
       const width = end - x > 1 ? end - x : 1;
       const kind = rows.kind(at);
       if (kind === Kind.Loss) {
@@ -538,12 +542,12 @@ export class Timeline {
     const [top, room] = [this.laneTop(lane) + 4, lane.height - 9];
     const shift = this.viewport.offset(rows.from);
     return places.flatMap((at, place) => {
-      const x = Math.max(GUTTER, GUTTER + (rows.start(at) + shift) * this.pixelsPerNs);
+      const x = Math.max(gutter, gutter + (rows.start(at) + shift) * this.pixelsPerNs);
       const next = places[place + 1];
-      const end = next === undefined ? this.endX(lane) : GUTTER + (rows.start(next) + shift) * this.pixelsPerNs;
+      const end = next === undefined ? this.endX(lane) : gutter + (rows.start(next) + shift) * this.pixelsPerNs;
       // What ended before the view has no value in it.
       const shown = { track: lane.track!.id, rows, at, x, y: top, width: Math.max(end - x, 1), height: room };
-      return end <= GUTTER ? [] : [shown];
+      return end <= gutter ? [] : [shown];
     });
   }
 
@@ -565,7 +569,7 @@ export class Timeline {
     context.font = ROW_FONT;
     context.textBaseline = "top";
     context.fillStyle = this.theme.quiet;
-    context.fillText(`${max}`, GUTTER + 6, top);
+    context.fillText(`${max}`, gutter + 6, top);
   }
 
   /** Where the latest value of a counter ends: at the present, or where its session has ended. */

@@ -1,0 +1,183 @@
+//! Rows of a track that lie side by side, and what is seen of them when they are too small to be
+//! told apart.
+
+use super::row::{Row, RowKind};
+
+/// Rows of a block. All blocks but the last have as many. With few a view of millions of rows looks
+/// at many blocks; with many a view in which no block is small enough to be summarized looks at
+/// many rows.
+pub(super) const BLOCK_ROWS: usize = 64;
+/// Rows that lie side by side, and the time that they cover.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) rows: Vec<Row>,
+    pub(super) min_start: i64,
+    /// [`OPEN`] while a span of the block has not ended.
+    pub(super) max_end: i64,
+    /// The latest end of the rows that are not open.
+    max_known_end: i64,
+    /// The number of spans that have not ended.
+    open: usize,
+    /// What the rows are when they are too small to be told apart, with numbers from 0; made when
+    /// it is needed.
+    pub(super) summary: Option<Vec<Summary>>,
+}
+
+/// Rows of a track that have one kind and depth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Summary {
+    /// The longest of them, or the counter's largest value.
+    pub(super) longest: NumberedRow,
+    /// The one that begins last, whose value a counter has from then on.
+    pub(super) latest: NumberedRow,
+    pub(super) start: i64,
+    pub(super) end: i64,
+    pub(super) count: u32,
+}
+
+/// A row and its number in the track.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct NumberedRow {
+    pub(super) number: u64,
+    pub(super) row: Row,
+}
+
+impl Block {
+    pub(super) fn new() -> Self {
+        Self {
+            rows: Vec::new(),
+            min_start: i64::MAX,
+            max_end: i64::MIN,
+            max_known_end: i64::MIN,
+            open: 0,
+            summary: None,
+        }
+    }
+
+    pub(super) fn push(&mut self, row: Row) {
+        self.min_start = self.min_start.min(row.start);
+        self.max_end = self.max_end.max(row.end());
+        match row.is_open() {
+            true => self.open += 1,
+            false => self.max_known_end = self.max_known_end.max(row.end()),
+        }
+        self.summary = None;
+        self.rows.push(row);
+    }
+
+    /// Ends a span of the block.
+    pub(super) fn close(&mut self, place: usize, time: i64) {
+        let Some(row) = self.rows.get_mut(place).filter(|row| row.is_open()) else {
+            return;
+        };
+        row.close(time);
+        self.open = self.open.saturating_sub(1);
+        self.max_known_end = self.max_known_end.max(row.end());
+        if self.open == 0 {
+            self.max_end = self.max_known_end;
+        }
+        self.summary = None;
+    }
+
+    /// The rows by kind and depth.
+    pub(super) fn summary(&mut self) -> &[Summary] {
+        let rows = &self.rows;
+        // Made late, because most blocks are never shown as a whole.
+        self.summary.get_or_insert_with(|| summarize(rows))
+    }
+}
+
+/// The summaries of the rows of each kind and depth.
+fn summarize(rows: &[Row]) -> Vec<Summary> {
+    let mut all: Vec<Summary> = Vec::new();
+    for (number, row) in (0..).zip(rows) {
+        let same = |one: &&mut Summary| {
+            (one.longest.row.kind, one.longest.row.depth) == (row.kind, row.depth)
+        };
+        let one = Summary::of(number, row);
+        match all.iter_mut().find(same) {
+            Some(summary) => summary.add(&one),
+            None => all.push(one),
+        }
+    }
+    all
+}
+
+impl Summary {
+    /// A summary of one row.
+    #[inline]
+    pub(super) fn of(number: u64, row: &Row) -> Self {
+        let one = NumberedRow { number, row: *row };
+        Self {
+            longest: one,
+            latest: one,
+            start: row.start,
+            end: row.end(),
+            count: 1,
+        }
+    }
+
+    /// Returns the summary with `first` added to the numbers of its rows.
+    pub(super) fn numbered_from(mut self, first: u64) -> Self {
+        // A block counts from 0, so that its summary stays right when blocks before it are dropped.
+        self.longest.number += first;
+        self.latest.number += first;
+        self
+    }
+
+    /// Adds other rows of the same kind and depth.
+    #[inline]
+    pub(super) fn add(&mut self, other: &Self) {
+        if is_longer(&other.longest.row, &self.longest.row) {
+            self.longest = other.longest;
+        }
+        if other.latest.row.start >= self.latest.row.start {
+            self.latest = other.latest;
+        }
+        self.start = self.start.min(other.start);
+        self.end = self.end.max(other.end);
+        self.count = self.count.saturating_add(other.count);
+    }
+}
+
+fn is_longer(one: &Row, other: &Row) -> bool {
+    match one.kind {
+        RowKind::Counter => one.value() > other.value(),
+        _ => one.end().saturating_sub(one.start) > other.end().saturating_sub(other.start),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::EventPlace;
+    use super::*;
+
+    #[test]
+    fn summary_of_a_block_names_the_longest_row_of_each_line() {
+        let span = |start, end, depth| {
+            let mut row = Row::new(RowKind::Span, start, end, 1, EventPlace::default());
+            row.depth = depth;
+            row
+        };
+        let rows = [
+            span(0, 5, 0),
+            span(1, 4, 1),
+            span(10, 30, 0),
+            span(31, 32, 0),
+        ];
+        let summaries = summarize(&rows);
+        let found: Vec<_> = summaries
+            .iter()
+            .map(|of| {
+                (
+                    of.longest.number,
+                    of.longest.row.start,
+                    of.start,
+                    of.end,
+                    of.count,
+                )
+            })
+            .collect();
+        assert_eq!(found, [(2, 10, 0, 32, 3), (1, 1, 1, 4, 1)]);
+    }
+}

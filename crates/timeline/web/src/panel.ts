@@ -1,0 +1,254 @@
+// The panel below the timeline: an event with its fields, a range or what is in view with what it amounts to, and what a search has found.
+
+import { dayAndTime, duration, exactDuration, time } from "./format";
+import type { Model } from "./model";
+import { type FoundRow, Kind, type SearchReply } from "./protocol";
+import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
+import type { Requests } from "./requests";
+import { Summary } from "./summary";
+import type { Range, Timeline } from "./timeline";
+import type { Viewport } from "./viewport";
+
+const FORMATS: readonly Format[] = ["perfetto", "tef", "json", "ctf"];
+/** Time between two summaries of what is in view, in milliseconds. */
+const SUMMARY_INTERVAL_MS = 1000;
+
+/** An event as the panel shows it. */
+export interface PanelEvent {
+  track: number;
+  row: number;
+  name: string;
+  kind: Kind;
+  begin: bigint;
+  end: bigint | null;
+  value: number;
+  count: number;
+  depth: number;
+}
+
+/** What the page does for the panel. */
+export interface PanelHost {
+  /** The filter that downloads have. */
+  filter(): string;
+  /** Goes to a row and shows it. */
+  show(found: FoundRow): void;
+  changed(): void;
+}
+
+function element<T extends HTMLElement>(id: string): T {
+  return document.getElementById(id) as T;
+}
+
+export class Panel {
+  /** What is shown of a span or an event. */
+  event: PanelEvent | null = null;
+  private readonly summary: Summary;
+  /** What is in view was summarized last, while it is followed. */
+  private inView: { from: bigint; to: bigint; at: number; isAnswered: boolean } | null = null;
+
+  constructor(
+    private readonly model: Model,
+    private readonly timeline: Timeline,
+    private readonly viewport: Viewport,
+    private readonly asked: Requests,
+    private readonly host: PanelHost,
+  ) {
+    const show = (found: FoundRow): void => host.show(found);
+    this.summary = new Summary(element("panel-summary"), model, () => timeline.theme, show, (track) => {
+      timeline.reveal(track, 0);
+      host.changed();
+    });
+    element("open-perfetto").addEventListener("click", () => this.openInPerfetto());
+  }
+
+  close(): void {
+    this.timeline.range = null;
+    this.timeline.selection = null;
+    element("panel").hidden = true;
+    this.clear();
+    this.host.changed();
+  }
+
+  private clear(): void {
+    this.event = null;
+    this.inView = null;
+    this.summary.hide();
+    element("panel-found").hidden = true;
+    element("panel-actions").hidden = true;
+    element("panel-facts").replaceChildren();
+  }
+
+  private open(title: string): void {
+    this.clear();
+    element("panel").hidden = false;
+    element("panel-title").textContent = title;
+    this.host.changed();
+  }
+
+  private trackName(id: number): string {
+    const track = this.model.tracks.get(id);
+    const session = this.model.sessions.find((session) => session.id === track?.session);
+    return [session?.name, track?.process, track?.thread].filter(Boolean).join(" / ");
+  }
+
+  showEvent(event: PanelEvent): void {
+    const selection = { track: event.track, row: event.row };
+    this.timeline.range = null;
+    this.timeline.selection = selection;
+    this.open(event.name);
+    this.event = event;
+    // The panel may cover the row.
+    this.timeline.resize();
+    this.timeline.reveal(event.track, event.depth);
+    const facts: [string, string][] = [["Begin", dayAndTime(event.begin)]];
+    if (event.kind === Kind.Span || event.kind === Kind.Loss) {
+      const ns = event.end === null ? null : event.end - event.begin;
+      facts.push(["End", event.end === null ? "not ended" : dayAndTime(event.end)]);
+      facts.push(["Duration", ns === null ? "not ended" : `${duration(Number(ns))} (${exactDuration(ns)})`]);
+    }
+    if (event.kind === Kind.Counter) {
+      facts.push(["Value", String(event.value)]);
+    }
+    if (event.count > 1) {
+      const text = `${event.count}, too close to be told apart at this zoom; the name is that of the longest`;
+      facts.push(["Events", text]);
+    }
+    facts.push(["Track", this.trackName(event.track)]);
+    showFacts(facts);
+    if (event.count === 1 && event.kind !== Kind.Loss) {
+      this.asked.details(event.track, event.row, (reply) => {
+        if (this.timeline.selection === selection) {
+          const known: [string, string][] =
+            reply.fields.length > 0 ? reply.fields : [["Fields", "the packet of this event is no longer kept"]];
+          showFacts([...facts, ...known]);
+        }
+      });
+    }
+  }
+
+  showRange(range: Range): void {
+    this.timeline.selection = null;
+    this.timeline.range = range;
+    this.open("Selected range");
+    element("panel-actions").hidden = false;
+    element("action-result").textContent = "";
+    for (const format of FORMATS) {
+      const link = element<HTMLAnchorElement>(`download-${format}`);
+      link.href = downloadUrl(format, range.from, range.to, format === "ctf" ? "" : this.host.filter());
+      link.hidden = false;
+    }
+    element("open-perfetto").hidden = false;
+    const ns = range.to - range.from;
+    const facts: [string, string][] = [
+      ["Begin", dayAndTime(range.from)],
+      ["End", dayAndTime(range.to)],
+      ["Duration", `${duration(Number(ns))} (${exactDuration(ns)})`],
+    ];
+    showFacts([...facts, ["Events", "counting"]]);
+    this.asked.count(range.from, range.to, (reply) => {
+      if (this.timeline.range === range) {
+        showFacts([...facts, ["Events", reply.events.toLocaleString("en")]]);
+        if (reply.refused !== "") {
+          for (const id of ["open-perfetto", ...FORMATS.map((format) => `download-${format}`)]) {
+            element(id).hidden = true;
+          }
+          element("action-result").textContent = `nothing to download: ${reply.refused}`;
+        }
+      }
+    });
+    this.summary.wait(true);
+    this.asked.summary(range.from, range.to, (reply) => {
+      if (this.timeline.range === range) {
+        this.summary.set(reply, Number(ns));
+      }
+    });
+  }
+
+  /** Shows what the visible part amounts to, and goes on with it when it changes. */
+  showView(): void {
+    this.timeline.range = null;
+    this.timeline.selection = null;
+    this.open("In view");
+    this.summary.wait(true);
+    this.inView = { from: 0n, to: 0n, at: 0, isAnswered: true };
+  }
+
+  /** To be called again and again. */
+  update(now: number): void {
+    const last = this.inView;
+    const { from, to } = this.viewport;
+    if (last === null || !last.isAnswered || now - last.at < SUMMARY_INTERVAL_MS || (from === last.from && to === last.to)) {
+      return;
+    }
+    const asked = { from, to, at: now, isAnswered: false };
+    this.inView = asked;
+    this.asked.summary(from, to, (reply) => {
+      if (this.inView === asked) {
+        asked.isAnswered = true;
+        showFacts([
+          ["Begin", dayAndTime(from)],
+          ["Duration", duration(Number(to - from))],
+        ]);
+        this.summary.set(reply, Number(to - from));
+      }
+    });
+  }
+
+  /** What was asked on a connection that is lost is never answered. */
+  connectionLost(): void {
+    if (this.inView !== null) {
+      this.inView.isAnswered = true;
+    }
+  }
+
+  themeChanged(): void {
+    this.summary.draw();
+  }
+
+  /** Lists what was found below the event that is shown. */
+  listFound(text: string, reply: SearchReply): void {
+    const rows = reply.hits.map((found) => {
+      const item = document.createElement("li");
+      const button = document.createElement("button");
+      const begin = BigInt(found.begin);
+      const ns = found.end === null || found.kind !== Kind.Span ? null : Number(BigInt(found.end) - begin);
+      const parts = [time(begin), this.model.name(found.name), ns === null ? "" : duration(ns), this.trackName(found.track)];
+      button.textContent = parts.filter(Boolean).join("  ·  ");
+      button.addEventListener("click", () => {
+        this.host.show(found);
+        this.listFound(text, reply);
+      });
+      item.append(button);
+      return item;
+    });
+    const title = document.createElement("p");
+    title.textContent = `${reply.total.toLocaleString("en")} names contain “${text}”, these from here on:`;
+    const list = document.createElement("ol");
+    list.append(...rows);
+    const found = element("panel-found");
+    found.replaceChildren(title, list);
+    found.hidden = false;
+  }
+
+  private openInPerfetto(): void {
+    if (this.timeline.range === null) {
+      return;
+    }
+    const result = element("action-result");
+    const url = element<HTMLAnchorElement>("download-perfetto").href;
+    result.textContent = "opening";
+    openInPerfetto(url, `test-live ${dayAndTime(this.timeline.range.from)}`).then(
+      (error) => (result.textContent = error),
+      (error: unknown) => (result.textContent = String(error)),
+    );
+  }
+}
+
+function showFacts(facts: [string, string][]): void {
+  const nodes = facts.flatMap(([name, value]) => {
+    const [term, text] = [document.createElement("dt"), document.createElement("dd")];
+    [term.textContent, text.textContent] = [name, value];
+    return [term, text];
+  });
+  element("panel-facts").replaceChildren(...nodes);
+}
