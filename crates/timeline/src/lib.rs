@@ -10,12 +10,14 @@
 //! events and filters), `block`, `track` and `view` (the rows of one track, and what is seen of
 //! them), `histogram`, `store`, `thread_tracks`, `sent` and `stage` (from events to rows),
 //! `trace_muxes`, `archive` and `download` (files of a range), `search`, `span_graph` and `summary`
-//! (what a range amounts to), `protocol`, `page_state`, `access`, `write_timeout`, `server`.
+//! (what a range amounts to), `details` (of one event), `protocol`, `page_state`, `access`,
+//! `write_timeout`, `server`.
 
 mod access;
 mod archive;
 mod block;
 mod client_clocks;
+mod details;
 mod download;
 mod histogram;
 mod locations;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use viewer::filter::Filter;
 
+use super::details::event_details;
 use super::download;
 use super::matches::{FilterThread, PageFilter};
 use super::packet_log::PacketLog;
@@ -13,7 +14,6 @@ use super::protocol::{
     Frame, HistogramState, MAX_ROWS_OF_FRAME, Reply, Request, SessionState, StateMessage,
     TrackState, ViewRequest,
 };
-use super::replay::event_fields;
 use super::search::{Sought, count_events, search};
 use super::store::{Session, Store, Track};
 use super::summary::summarize;
@@ -104,12 +104,10 @@ impl PageState {
                     rows.row(rows.number_of(row)).map(|row| row.place)
                 });
                 let packet = place.and_then(|place| Some((log.packet(place)?, place.event)));
-                let fields =
-                    packet.map(|(packet, event)| event_fields(&packet, event, &log.locations));
-                Some(Reply::Details {
-                    number,
-                    fields: fields.unwrap_or_default(),
-                })
+                let details = packet
+                    .map(|(packet, event)| event_details(&packet, event, &log.locations))
+                    .unwrap_or_default();
+                Some(Reply::Details { number, details })
             }
             Request::Search {
                 number,

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::block::NumberedRow;
+use super::details::Details;
 use super::row::RowKind;
 use super::search::FoundRow;
 use super::summary::RangeSummary;
@@ -82,8 +83,8 @@ pub(super) enum Request {
 pub(super) enum Reply {
     Details {
         number: u32,
-        /// Names and values; empty if the event is no longer kept.
-        fields: Vec<(String, String)>,
+        #[serde(flatten)]
+        details: Details,
     },
     Search {
         number: u32,

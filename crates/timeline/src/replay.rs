@@ -5,23 +5,12 @@ use std::collections::hash_map::Entry;
 
 use ctf::decode::Event;
 use ctf::metadata::Trace;
-use ctf::model::EnvironmentValue;
-use serde_json::Value;
-use tef::json_args::has_json_args;
 use viewer::attach::{Backlog, MemoryBudget, Packet, Reservation, StreamKey, TraceInfo, TraceKey};
-use viewer::interpret::debug_info::EventLocations;
-use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::mux::{Mux, Stage};
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::time::Nanoseconds;
 
-use super::locations::Locations;
 use super::packet_log::LoggedPacket;
-
-/// Fields of an event that are shown.
-const MAX_FIELDS: usize = 500;
-/// Characters of a value that are shown.
-const MAX_VALUE_CHARACTERS: usize = 4096;
 
 /// Decodes packets in the order in which they are added, of each trace with its own mux.
 pub(super) struct Replay {
@@ -178,118 +167,5 @@ impl Replay {
             trace.mux.run(stage, &|| false)?;
         }
         Ok(())
-    }
-}
-
-/// The fields of an event of a packet, by name, as text, after what its addresses are. Empty if
-/// there is no such event.
-pub(super) fn event_fields(
-    packet: &LoggedPacket,
-    event: u32,
-    locations: &Locations,
-) -> Vec<(String, String)> {
-    let mut stage = OneEvent {
-        wanted: event,
-        next: 0,
-        json: Vec::new(),
-        locations,
-        located: EventLocations::default(),
-    };
-    let mut replay = Replay::new(false);
-    // What cannot be decoded has been reported when it was decoded first.
-    let _ = replay.add(packet, &mut stage);
-    let function = stage.located.function_name();
-    let function = function.map(|function| ("function", function));
-    let located = function.into_iter().chain(stage.located.fields());
-    let mut fields: Vec<_> = located
-        .map(|(name, text)| (name.to_owned(), shortened(text)))
-        .collect();
-    if let Ok(Value::Object(members)) = serde_json::from_slice(&stage.json) {
-        for scope in ["fields", "event_context", "context", "packet"] {
-            let label = match scope {
-                "fields" => "",
-                scope => scope,
-            };
-            if let Some(value) = members.get(scope) {
-                flatten(label, value, &mut fields);
-            }
-        }
-        for member in ["event", "loglevel", "trace", "stream", "host"] {
-            if let Some(value) = members.get(member).filter(|value| !value.is_null()) {
-                flatten(member, value, &mut fields);
-            }
-        }
-    }
-    fields
-}
-
-fn flatten(name: &str, value: &Value, out: &mut Vec<(String, String)>) {
-    if out.len() >= MAX_FIELDS {
-        return;
-    }
-    let text = match value {
-        Value::Object(members) => {
-            for (member, value) in members {
-                let name = match name {
-                    "" => member.clone(),
-                    name => format!("{name}.{member}"),
-                };
-                flatten(&name, value, out);
-            }
-            return;
-        }
-        Value::String(text) => shortened(text),
-        value => shortened(&value.to_string()),
-    };
-    out.push((name.to_owned(), text));
-}
-
-/// The part of a value that is shown.
-fn shortened(text: &str) -> String {
-    text.chars().take(MAX_VALUE_CHARACTERS).collect()
-}
-
-/// Finds one event of a packet.
-struct OneEvent<'a> {
-    wanted: u32,
-    next: u32,
-    /// An object with the scopes of the event, its name and its origin.
-    json: Vec<u8>,
-    locations: &'a Locations,
-    /// What the addresses in the event are.
-    located: EventLocations,
-}
-
-impl Events for OneEvent<'_> {
-    fn event(
-        &mut self,
-        event: &Event<'_>,
-        _time: Option<Nanoseconds>,
-        origin: Origin<'_>,
-    ) -> Result<bool, SinkError> {
-        if self.next == self.wanted {
-            let located = self.locations.locate(event, origin)?;
-            self.located = located.unwrap_or_default();
-            let host = match event.trace().environment_value("hostname") {
-                Some(EnvironmentValue::Text(host)) => Some(&**host),
-                _ => None,
-            };
-            let head = serde_json::json!({
-                "event": event.class().name(), "loglevel": event.class().log_level().map(|level| level.0),
-                "trace": origin.trace.name, "stream": origin.stream.name, "host": host,
-            });
-            self.json = head.to_string().into_bytes();
-            // The scopes of the event are further members of the object.
-            self.json.pop();
-            let position = JsonPosition::new(Scopes::Named, false);
-            let mut fields = JsonFields::new(&mut self.json, position);
-            if has_json_args(event.class().name()) {
-                fields.expect_json_args();
-            }
-            event.visit(&mut fields)?;
-            self.json.push(b'}');
-        }
-        self.next += 1;
-        Ok(self.next <= self.wanted)
     }
 }

@@ -98,6 +98,10 @@ const connection = new Connection({
 const asked = new Requests(connection);
 const panel = new Panel(model, timeline, viewport, asked, {
   filter: () => filter,
+  setFilter(text) {
+    element<HTMLInputElement>("filter-text").value = text;
+    applyFilter(text);
+  },
   show: showFound,
   changed: () => (isDirty = true),
 });

@@ -2,7 +2,7 @@
 
 import { dayAndTime, duration, exactDuration, time } from "./format";
 import type { Model } from "./model";
-import { type FoundRow, Kind, type SearchReply } from "./protocol";
+import { type DetailsReply, type FoundRow, Kind, type SearchReply } from "./protocol";
 import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
 import type { Requests } from "./requests";
 import { Summary } from "./summary";
@@ -30,6 +30,7 @@ export interface PanelEvent {
 export interface PanelHost {
   /** The filter that downloads have. */
   filter(): string;
+  setFilter(text: string): void;
   /** Goes to a row and shows it. */
   show(found: FoundRow): void;
   changed(): void;
@@ -75,6 +76,9 @@ export class Panel {
     this.summary.hide();
     element("panel-found").hidden = true;
     element("panel-actions").hidden = true;
+    const copy = element("copy-json");
+    copy.hidden = true;
+    copy.textContent = "Copy as JSON";
     element("panel-facts").replaceChildren();
   }
 
@@ -118,12 +122,43 @@ export class Panel {
     if (event.count === 1 && event.kind !== Kind.Loss) {
       this.asked.details(event.track, event.row, (reply) => {
         if (this.timeline.selection === selection) {
-          const known: [string, string][] =
-            reply.fields.length > 0 ? reply.fields : [["Fields", "the packet of this event is no longer kept"]];
-          showFacts([...facts, ...known]);
+          this.showDetails(facts, reply);
         }
       });
     }
+  }
+
+  private showDetails(facts: [string, string][], reply: DetailsReply): void {
+    if (reply.fields.length === 0) {
+      showFacts([...facts, ["Fields", "the packet of this event is no longer kept"]]);
+      return;
+    }
+    showFacts([...facts, ...reply.fields.map((field): [string, string] => [field.name, field.value])]);
+    const values = element("panel-facts").querySelectorAll("dd");
+    for (const [place, { name, value, filter }] of reply.fields.entries()) {
+      if (filter !== null) {
+        const button = document.createElement("button");
+        button.className = "small";
+        button.textContent = "filter";
+        button.title = filter;
+        button.ariaLabel = `Show only events with ${name} ${value}`;
+        button.addEventListener("click", () => this.host.setFilter(filter));
+        values[facts.length + place]!.append(" ", button);
+      }
+    }
+    const copy = element("copy-json");
+    copy.hidden = reply.json === "";
+    copy.onclick = () => {
+      const refused = (): void => {
+        copy.textContent = "The browser does not allow it";
+      };
+      // Without HTTPS, pages of other hosts have no clipboard.
+      if (!isSecureContext) {
+        refused();
+        return;
+      }
+      navigator.clipboard.writeText(reply.json).then(() => (copy.textContent = "Copied"), refused);
+    };
   }
 
   showRange(range: Range): void {

@@ -50,7 +50,10 @@ export interface StateMessage {
 export interface DetailsReply {
   type: "details";
   number: number;
-  fields: [string, string][];
+  /** The filter selects events with this value; null if there is none. */
+  fields: { name: string; value: string; filter: string | null }[];
+  /** All of the event; empty if that is very long. */
+  json: string;
 }
 
 export interface FoundRow {
