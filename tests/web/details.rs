@@ -19,9 +19,13 @@ fn fields_are_those_that_the_program_sent_and_select_events_like_it() {
     );
     let web = Web::show(&lab, relay.live);
     let browser = Browser::start(&lab);
-    browser.open(&web.url);
+    browser.open(&web.long_url());
     browser.wait_for("both", "return window.__view && __view().rows === 2");
-    browser.press("\u{e00d}");
+    let begin = "const begins = __view().shown.map(row => row.begin).sort(); return begins.length > 0 && begins[0]";
+    let begin = browser.wait_for("the first event", begin);
+    let begin: i64 = begin.as_str().unwrap().parse().unwrap();
+    let (from, to) = (begin - 100_000_000, begin + 1_000_000_000);
+    browser.run(&format!("location.hash = 'from={from}&to={to}'"));
     let (x, y) = center(&wait_for_row(&browser, "GET /orders"));
     browser.click(x, y);
     let facts = "const names = [...document.querySelectorAll('#panel-facts dt')].map(dt => dt.textContent);

@@ -14,3 +14,4 @@ mod scale;
 mod summary;
 mod system;
 mod timeline;
+mod tracks;

@@ -39,6 +39,7 @@ pub(super) struct PageState {
     tracks: HashMap<u32, TrackState>,
     sessions: Vec<SessionState>,
     histogram: Option<HistogramState>,
+    active: Option<Vec<(u32, u64)>>,
     filter: Option<PageFilter>,
     /// The thread that applies the filters. Absent before the first one.
     filter_thread: Option<FilterThread>,
@@ -279,10 +280,29 @@ impl PageState {
             sessions: self.sessions.clone(),
             tracks,
             removed_tracks,
+            active: edge.and_then(|edge| self.changed_activity(store, edge.time)),
             first_name,
             names: names.iter().map(|name| name.to_string()).collect(),
             histogram: self.changed_histogram(store),
         }
+    }
+
+    /// The tracks with rows in view, if the page has asked for them and they have changed.
+    fn changed_activity(&mut self, store: &Store, edge: i64) -> Option<Vec<(u32, u64)>> {
+        let view = self.view.as_ref().filter(|view| view.counts_rows);
+        let active = view.map(|view| {
+            let View { from, to, .. } = view.at(edge);
+            let matches = self.filter.as_ref();
+            let matches = matches.map(|filter| filter.state.matches.read());
+            let tracks = store.tracks().into_iter().map(|track| {
+                let rows = track.rows.lock();
+                (track.id, rows.count((from, to), matches.as_deref()))
+            });
+            tracks.filter(|(_, rows)| *rows > 0).collect::<Vec<_>>()
+        });
+        let is_changed = active.is_some() && active != self.active;
+        self.active.clone_from(&active);
+        active.filter(|_| is_changed)
     }
 
     fn filtered_packets(&self) -> u64 {
@@ -396,6 +416,7 @@ mod tests {
             is_following,
             width: 100,
             tracks: vec![track, 12_345],
+            counts_rows: false,
         })
     }
 
@@ -449,6 +470,7 @@ mod tests {
         }
         let mut page = PageState::default();
         let request = ViewRequest {
+            counts_rows: false,
             number: 1,
             from: 0,
             to: 800_000,

@@ -130,6 +130,9 @@ pub(super) struct ViewRequest {
     pub(super) width: u32,
     /// The tracks that are visible.
     pub(super) tracks: Vec<u32>,
+    /// Whether the page is told how many rows each track has in view.
+    #[serde(default)]
+    pub(super) counts_rows: bool,
 }
 
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
@@ -217,6 +220,9 @@ pub(super) struct StateMessage {
     /// Tracks that are new or have changed.
     pub(super) tracks: Vec<TrackState>,
     pub(super) removed_tracks: Vec<u32>,
+    /// The tracks with rows in view, each with how many. Absent if nothing has changed, or it was
+    /// not asked for.
+    pub(super) active: Option<Vec<(u32, u64)>>,
     /// The number of the first name in `names`.
     pub(super) first_name: usize,
     pub(super) names: Vec<String>,

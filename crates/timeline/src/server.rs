@@ -387,7 +387,13 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
             None => {
                 if next_state <= Instant::now() {
                     next_state = Instant::now() + STATE_INTERVAL;
-                    let state = page.state_message(&shared.store, unix_time());
+                    let store = Arc::clone(&shared.store);
+                    let made =
+                        run_blocking(page, move |page| page.state_message(&store, unix_time()));
+                    let Some((made, state)) = made.await else {
+                        return;
+                    };
+                    page = made;
                     if !send_json(&mut socket, &state).await {
                         return;
                     }

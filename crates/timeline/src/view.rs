@@ -171,6 +171,29 @@ impl TrackRows {
     }
 }
 
+impl TrackRows {
+    /// The number of rows that overlap a range: losses, and rows whose event passes the filter.
+    pub(super) fn count(&self, (from, to): (i64, i64), filter: Option<&Matches>) -> u64 {
+        let is_shown = |row: &&Row| {
+            row.start <= to
+                && row.end() >= from
+                && (row.kind == RowKind::Loss
+                    || filter.is_none_or(|matches| matches.contains(row.place)))
+        };
+        let blocks = self.blocks.iter();
+        let counts = blocks.map(|block| {
+            let is_outside = block.min_start > to || block.max_end < from;
+            let is_within = block.min_start >= from && block.max_end <= to;
+            match (is_outside, is_within && filter.is_none()) {
+                (true, _) => 0,
+                (false, true) => block.rows.len(),
+                (false, false) => block.rows.iter().filter(is_shown).count(),
+            }
+        });
+        counts.map(|count| count as u64).sum()
+    }
+}
+
 fn is_counter(row: &Row) -> bool {
     row.kind == RowKind::Counter
 }
@@ -209,6 +232,25 @@ mod tests {
         let near = visible(&mut track, 500, 540, 1000);
         let starts: Vec<_> = near.iter().map(|row| row.start).collect();
         assert_eq!(starts, [500, 510, 520, 530, 540]);
+    }
+
+    #[test]
+    fn rows_that_overlap_a_range_are_counted() {
+        let mut track = TrackRows::default();
+        for time in 0..1000 {
+            track.complete(time * 10, time * 10 + 5, 1, PLACE);
+        }
+        for (from, to, count) in [
+            (-5, 20_000, 1000),
+            (0, 0, 1),
+            (6, 9, 0),
+            (25, 30, 2),
+            (6405, 6410, 2),
+            (9996, 20_000, 0),
+        ] {
+            assert_eq!(track.count((from, to), None), count, "{from} {to}");
+        }
+        assert_eq!(track.count((0, 9999), Some(&Matches::default())), 0);
     }
 
     #[test]

@@ -162,6 +162,7 @@ function requestView(now: number): void {
     isFollowing,
     width: Math.min(16_384, Math.max(1, Math.round(timeline.plotWidth))),
     tracks: timeline.visibleTracks(),
+    countsRows: model.countsRows,
   };
   const text = JSON.stringify(request);
   if (text !== lastRequest) {
@@ -499,6 +500,7 @@ onClick("in", () => viewport.zoom(1 / ZOOM_STEP, 0.5));
 onClick("out", () => viewport.zoom(ZOOM_STEP, 0.5));
 onClick("theme", changeTheme);
 onClick("summary", () => panel.showView());
+onClick("tracks", () => panel.showTracks());
 onClick("help-open", showHelp);
 onClick("help-close", () => element<HTMLDialogElement>("help").close());
 onClick("panel-close", () => panel.close());
@@ -544,6 +546,7 @@ const KEYS: Key[] = [
   { keys: ["f"], shown: ["F"], what: "zoom to the selection", action: fitSelection },
   { keys: ["m"], shown: ["M"], what: "select the range of the span, or what is in view", action: markRange },
   { keys: ["v"], shown: ["V"], what: "what is in view: spans, events, counters", action: () => panel.showView() },
+  { keys: ["r"], shown: ["R"], what: "which tracks are shown: find, pin and hide them", action: () => panel.showTracks() },
   { keys: ["]"], shown: ["]"], what: "next span of the same name", action: () => findSameName(false) },
   { keys: ["["], shown: ["["], what: "previous span of the same name", action: () => findSameName(true) },
   { keys: ["/"], shown: ["/", "Ctrl F"], what: "search names; Enter goes on, Shift Enter back", action: () => element("search-text").focus() },

@@ -21,7 +21,22 @@ const TRACK_PADDING = 6;
 const COUNTER_HEIGHT = 44;
 const MAX_DEPTHS_SHOWN = 24;
 
+/** Which tracks are shown, and where. */
+export interface TrackChoice {
+  /** Only tracks whose name, or that of their process, contains this; in lower case. */
+  text: string;
+  /** Whether tracks without rows in view are hidden. */
+  hidesEmpty: boolean;
+  /** Whether the tracks of a process with the most rows in view come first. */
+  byActivity: boolean;
+  pinned: Set<number>;
+  hidden: Set<number>;
+}
+
 export class Model {
+  readonly choice: TrackChoice = { text: "", hidesEmpty: false, byActivity: false, pinned: new Set(), hidden: new Set() };
+  /** The number of rows in view of tracks that have some, if that is asked for. */
+  active = new Map<number, number>();
   sessions: SessionState[] = [];
   tracks = new Map<number, TrackState>();
   names: string[] = [];
@@ -65,6 +80,9 @@ export class Model {
     this.names = [];
     this.rows.clear();
     this.sessions = [];
+    this.active.clear();
+    this.choice.pinned.clear();
+    this.choice.hidden.clear();
     this.histogram = null;
     this.edge = null;
     this.latestAt = null;
@@ -83,6 +101,9 @@ export class Model {
     }
     for (const [place, name] of state.names.entries()) {
       this.names[state.firstName + place] = name;
+    }
+    if (state.active !== null) {
+      this.active = new Map(state.active);
     }
     this.histogram = state.histogram ?? this.histogram;
     this.kept = state.rows;
@@ -113,8 +134,39 @@ export class Model {
     this.layOut();
   }
 
-  /** Puts sessions, processes and tracks below each other. */
-  private layOut(): void {
+  /** Whether the server is asked how many rows tracks have in view. */
+  get countsRows(): boolean {
+    return this.choice.hidesEmpty || this.choice.byActivity;
+  }
+
+  private isShown(track: TrackState): boolean {
+    const { text, hidesEmpty, hidden } = this.choice;
+    const isNamed = text === "" || `${track.process} ${track.thread}`.toLowerCase().includes(text);
+    return isNamed && !hidden.has(track.id) && (!hidesEmpty || this.active.has(track.id));
+  }
+
+  private trackHeight(track: TrackState): number {
+    const depths = Math.min(Math.max(track.depths, 1), MAX_DEPTHS_SHOWN);
+    return track.isCounter ? COUNTER_HEIGHT : depths * ROW_HEIGHT + TRACK_PADDING;
+  }
+
+  /** Compares tracks of a session: processes with the most rows in view first, and so within them. */
+  private compareActivity(tracks: TrackState[]): (one: TrackState, other: TrackState) => number {
+    const rows = (track: TrackState): number => this.active.get(track.id) ?? 0;
+    const process = (track: TrackState): string => `${track.pid} ${track.process}`;
+    const ofProcess = new Map<string, number>();
+    for (const track of tracks) {
+      ofProcess.set(process(track), (ofProcess.get(process(track)) ?? 0) + rows(track));
+    }
+    return (one, other) =>
+      ofProcess.get(process(other))! - ofProcess.get(process(one))! ||
+      compareProcesses(one, other) ||
+      rows(other) - rows(one) ||
+      one.id - other.id;
+  }
+
+  /** Puts sessions, processes and tracks below each other; pinned tracks are above all. */
+  layOut(): void {
     const lanes: Lane[] = [];
     let top = 0;
     const add = (lane: Omit<Lane, "top">): void => {
@@ -126,13 +178,24 @@ export class Model {
       const tracks = bySession.get(track.session);
       tracks === undefined ? bySession.set(track.session, [track]) : tracks.push(track);
     }
+    for (const id of this.choice.pinned) {
+      const track = this.tracks.get(id);
+      const session = this.sessions.find((session) => session.id === track?.session);
+      if (track !== undefined && session !== undefined) {
+        const label = [track.process, track.thread].filter(Boolean).join(" / ");
+        add({ session, track, isCollapsed: false, kind: "track", label, key: "", height: this.trackHeight(track) });
+      }
+    }
     const inOrder = [...this.sessions].sort(compareSessions);
     for (const session of inOrder) {
       const key = `s${session.id}`;
-      const isCollapsed = this.collapsed.has(key);
+      // One without events is collapsed until it is clicked.
+      const isCollapsed = this.collapsed.has(key) !== (session.events === 0);
       const common = { session, track: null, isCollapsed };
       add({ ...common, kind: "session", label: session.name, key, height: SESSION_HEIGHT });
-      const tracks = isCollapsed ? [] : (bySession.get(session.id) ?? []).sort(compareTracks);
+      const ofSession = isCollapsed ? [] : (bySession.get(session.id) ?? []);
+      const shown = ofSession.filter((track) => this.isShown(track) && !this.choice.pinned.has(track.id));
+      const tracks = shown.sort(this.choice.byActivity ? this.compareActivity(shown) : compareTracks);
       let process: string | null = null;
       let isProcessCollapsed = false;
       for (const track of tracks) {
@@ -152,9 +215,7 @@ export class Model {
           }
         }
         if (!isProcessCollapsed) {
-          const depths = Math.min(Math.max(track.depths, 1), MAX_DEPTHS_SHOWN);
-          const height = track.isCounter ? COUNTER_HEIGHT : depths * ROW_HEIGHT + TRACK_PADDING;
-          add({ ...common, kind: "track", label: track.thread, key: "", track, height });
+          add({ ...common, kind: "track", label: track.thread, key: "", track, height: this.trackHeight(track) });
         }
       }
     }
@@ -169,11 +230,10 @@ function compareSessions(one: SessionState, other: SessionState): number {
   return Number(one.isEnded) - Number(other.isEnded) || order;
 }
 
+function compareProcesses(one: TrackState, other: TrackState): number {
+  return (one.pid ?? -1) - (other.pid ?? -1) || one.process.localeCompare(other.process);
+}
+
 function compareTracks(one: TrackState, other: TrackState): number {
-  return (
-    (one.pid ?? -1) - (other.pid ?? -1) ||
-    one.process.localeCompare(other.process) ||
-    Number(one.isCounter) - Number(other.isCounter) ||
-    one.id - other.id
-  );
+  return compareProcesses(one, other) || Number(one.isCounter) - Number(other.isCounter) || one.id - other.id;
 }

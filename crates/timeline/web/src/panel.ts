@@ -7,6 +7,7 @@ import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
 import type { Requests } from "./requests";
 import { Summary } from "./summary";
 import type { Range, Timeline } from "./timeline";
+import { showTracks } from "./tracks";
 import type { Viewport } from "./viewport";
 
 const FORMATS: readonly Format[] = ["perfetto", "tef", "json", "ctf"];
@@ -75,6 +76,7 @@ export class Panel {
     this.inView = null;
     this.summary.hide();
     element("panel-found").hidden = true;
+    element("panel-tracks").hidden = true;
     element("panel-actions").hidden = true;
     const copy = element("copy-json");
     copy.hidden = true;
@@ -206,6 +208,18 @@ export class Panel {
     this.open("In view");
     this.summary.wait(true);
     this.inView = { from: 0n, to: 0n, at: 0, isAnswered: true };
+  }
+
+  /** Shows which tracks there are, to choose from. */
+  showTracks(): void {
+    this.timeline.range = null;
+    this.timeline.selection = null;
+    this.open("Tracks");
+    const reveal = (track: number): void => {
+      this.timeline.reveal(track, 0);
+      this.host.changed();
+    };
+    showTracks(element("panel-tracks"), this.model, reveal, () => this.host.changed());
   }
 
   /** To be called again and again. */

@@ -42,6 +42,8 @@ export interface StateMessage {
   sessions: SessionState[];
   tracks: TrackState[];
   removedTracks: number[];
+  /** The tracks with rows in view, each with how many; null if nothing has changed. */
+  active: [number, number][] | null;
   firstName: number;
   names: string[];
   histogram: HistogramState | null;
@@ -123,6 +125,8 @@ export interface ViewRequest {
   isFollowing: boolean;
   width: number;
   tracks: number[];
+  /** Whether the state says how many rows each track has in view. */
+  countsRows: boolean;
 }
 
 export const enum Kind {
