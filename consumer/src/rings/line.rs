@@ -2,8 +2,9 @@
 
 use ctf::write::Value;
 use daemon::event_text::{
-    EventSource, LineStyle, SourceId, push_duration, push_indentation, push_printable, push_value,
+    EventSource, LineStyle, SourceId, push_indentation, push_printable, push_value,
 };
+use daemon::span_lines::SpanEvent;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use trace_ring_core::format::EventClass;
@@ -16,6 +17,8 @@ const MESSAGE: &str = "message";
 const SPAN_NAME: &str = "name";
 /// Name of the field that is the id of a span.
 const SPAN_ID: &str = "span";
+/// Name of the field that is the id of the span around a span.
+const SPAN_PARENT: &str = "parent";
 
 /// The form of the lines, which is that of all events.
 #[derive(Debug, Clone)]
@@ -37,78 +40,45 @@ pub(super) struct LineContext<'a> {
     pub pid: u32,
     /// Id of the thread.
     pub tid: u32,
-    /// Number of spans that the thread is in.
-    pub depth: usize,
-    /// Whether the thread enters or leaves a span.
-    pub edge: Option<Edge>,
 }
 
-/// The begin or end of the time that a thread is in a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Edge {
-    /// The thread enters the span.
-    Begin,
-    /// The thread leaves the span, after so many nanoseconds if that is known.
-    End(Option<u64>),
-}
-
-impl Edge {
-    /// Whether an event is the begin or end of a span.
-    pub(super) fn of(class: &EventClass) -> Option<Self> {
-        match class.name.as_str() {
-            "span:enter" => Some(Self::Begin),
-            "span:exit" => Some(Self::End(None)),
-            _ => None,
-        }
-    }
+/// An event of a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SpanParts {
+    /// What the event says.
+    pub event: SpanEvent,
+    /// The target of the span; empty if it has none.
+    pub target: String,
+    /// The id of the span, if the event says it.
+    pub id: Option<u64>,
+    /// The id of the span around it, if it has one.
+    pub parent: Option<u64>,
+    /// The name of the span.
+    pub name: String,
+    /// The names and values of the other fields, as they are shown.
+    pub fields: Vec<(String, String)>,
 }
 
 impl LineWriter {
-    /// Writes an event: time, program with process and thread, severity, indentation, name, message
-    /// and fields.
+    /// Writes the begin of the line of an event: time, program with process and thread, severity.
     #[must_use]
-    pub(super) fn event(
-        &self,
-        context: &LineContext<'_>,
-        class: &EventClass,
-        fields: &[FieldContent<'_>],
-    ) -> String {
-        let mut line = self.head(context);
-        self.style
-            .push_severity(&mut line, log_level(class.severity).0);
-        push_indentation(&mut line, context.depth);
-        let omitted = if context.edge.is_some() {
-            push_edge(&mut line, context.edge, class, fields);
-            SPAN_NAME
-        } else {
-            push_printable(&mut line, &event_name(class));
-            if let Some(message) = field(class, fields, MESSAGE) {
-                line.push_str(": ");
-                push_printable(&mut line, &text(message));
-            }
-            MESSAGE
-        };
-        for ((name, _), field) in class.fields.iter().zip(fields) {
-            if name != omitted {
-                line.push(' ');
-                push_value(&mut line, name);
-                line.push('=');
-                push_value(&mut line, &text(field));
-            }
-        }
+    pub(super) fn head(&self, context: &LineContext<'_>, class: &EventClass) -> String {
+        let mut line = self.source(context);
+        let severity = log_level(class.severity).0;
+        self.style.push_severity(&mut line, severity);
         line
     }
 
     /// Writes that events are missing.
     #[must_use]
     pub(super) fn lost(&self, context: &LineContext<'_>, events: u64) -> String {
-        let mut line = self.head(context);
+        let mut line = self.source(context);
         self.style
             .push_loss(&mut line, &format!("{events} events lost"));
         line
     }
 
-    fn head(&self, context: &LineContext<'_>) -> String {
+    fn source(&self, context: &LineContext<'_>) -> String {
         // A process may write any number as the time.
         let time = Timestamp::from_nanosecond(context.time).unwrap_or_default();
         let time = time.to_zoned(self.zone.clone());
@@ -124,40 +94,81 @@ impl LineWriter {
     }
 }
 
-/// Appends target, phase and name of a span, and its duration.
-fn push_edge(
-    line: &mut String,
-    edge: Option<Edge>,
-    class: &EventClass,
-    fields: &[FieldContent<'_>],
-) {
-    if !class.target.is_empty() {
-        push_printable(line, &class.target);
-        line.push_str(": ");
+/// Appends the event of a line after its head: indentation, then `text`.
+pub(super) fn push_event(line: &mut String, depth: usize, text: &str) {
+    push_indentation(line, depth);
+    line.push_str(text);
+}
+
+/// Writes the name, message and fields of an event that is none of a span.
+#[must_use]
+pub(super) fn event_text(class: &EventClass, fields: &[FieldContent<'_>]) -> String {
+    let mut text = String::new();
+    push_printable(&mut text, &event_name(class));
+    if let Some(message) = field(class, fields, MESSAGE) {
+        text.push_str(": ");
+        push_printable(&mut text, &value_text(message));
     }
-    line.push_str(if edge == Some(Edge::Begin) {
-        "B "
-    } else {
-        "E "
-    });
-    push_printable(line, &span_name(class, fields));
-    if let Some(Edge::End(Some(nanoseconds))) = edge {
-        line.push_str(" (");
-        push_duration(line, nanoseconds);
-        line.push(')');
+    for ((name, _), field) in class.fields.iter().zip(fields) {
+        if name != MESSAGE {
+            text.push(' ');
+            push_value(&mut text, name);
+            text.push('=');
+            push_value(&mut text, &value_text(field));
+        }
+    }
+    text
+}
+
+impl SpanParts {
+    /// Takes the parts of an event of a span; `None` if it is another event.
+    #[must_use]
+    pub(super) fn of(class: &EventClass, fields: &[FieldContent<'_>]) -> Option<Self> {
+        let class_name = event_name(class);
+        let (event, target) = SpanEvent::of(&class_name)?;
+        let is_edge = matches!(event, SpanEvent::Enter | SpanEvent::Exit);
+        let id = id(class, fields, SPAN_ID);
+        // Without an id, only the thread says which span is entered or left.
+        if id.is_none() && !is_edge {
+            return None;
+        }
+        let printable = |text: &str| {
+            let mut value = String::new();
+            push_value(&mut value, text);
+            value
+        };
+        let own = [SPAN_ID, SPAN_NAME, SPAN_PARENT];
+        let others = class.fields.iter().zip(fields);
+        let others = others.filter(|((name, _), _)| !own.contains(&&**name));
+        let name = field(class, fields, SPAN_NAME).map(value_text);
+        Some(Self {
+            event,
+            target: target.to_owned(),
+            id,
+            parent: self::id(class, fields, SPAN_PARENT),
+            name: name.unwrap_or_default(),
+            fields: others
+                .map(|((name, _), field)| (printable(name), printable(&value_text(field))))
+                .collect(),
+        })
+    }
+
+    /// Returns the text of a line about the span after its indentation.
+    #[must_use]
+    pub(super) fn line_text(&self, text: &str) -> String {
+        let mut line = String::new();
+        if !self.target.is_empty() {
+            push_printable(&mut line, &self.target);
+            line.push_str(": ");
+        }
+        line.push_str(text);
+        line
     }
 }
 
-/// Returns the name of the span of an event.
-pub(super) fn span_name(class: &EventClass, fields: &[FieldContent<'_>]) -> String {
-    field(class, fields, SPAN_NAME)
-        .map(text)
-        .unwrap_or_default()
-}
-
-/// Returns the id of the span of an event, if it says one.
-pub(super) fn span_id(class: &EventClass, fields: &[FieldContent<'_>]) -> Option<u64> {
-    match field(class, fields, SPAN_ID)?.value() {
+/// Returns the id in the field of this name, if there is one.
+fn id(class: &EventClass, fields: &[FieldContent<'_>], name: &str) -> Option<u64> {
+    match field(class, fields, name)?.value() {
         Value::Unsigned(id) => Some(id).filter(|id| *id != 0),
         _ => None,
     }
@@ -174,7 +185,7 @@ fn field<'f, 'v>(
     found.map(|(_, field)| field)
 }
 
-fn text(field: &FieldContent<'_>) -> String {
+fn value_text(field: &FieldContent<'_>) -> String {
     match field.value() {
         Value::Unsigned(number) => number.to_string(),
         Value::Signed(number) => number.to_string(),
@@ -213,8 +224,6 @@ mod tests {
         program: "app",
         pid: 12,
         tid: 13,
-        depth: 1,
-        edge: None,
     };
 
     fn line(has_colors: bool, message: &str) -> String {
@@ -224,7 +233,9 @@ mod tests {
             FieldContent::Plain(Value::Unsigned(3)),
             FieldContent::Text("a b".into()),
         ];
-        LineWriter { style, zone }.event(&CONTEXT, &class(), &fields)
+        let mut line = LineWriter { style, zone }.head(&CONTEXT, &class());
+        push_event(&mut line, 1, &event_text(&class(), &fields));
+        line
     }
 
     #[test]
@@ -250,39 +261,38 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_begins_and_ends_with_their_duration() {
-        let (zone, style) = (TimeZone::UTC, LineStyle::default());
-        let writer = LineWriter { style, zone };
+    fn an_event_of_a_span_has_its_id_name_and_fields_apart() {
         let class = |name: &str| EventClass {
             name: name.into(),
             fields: vec![
                 ("span".into(), FieldType::U64),
                 ("name".into(), FieldType::Str),
+                ("parent".into(), FieldType::U64),
+                ("a b".into(), FieldType::Str),
             ],
             ..class()
         };
         let fields = [
-            FieldContent::Plain(Value::Unsigned(9)),
+            FieldContent::Plain(Value::Unsigned(u64::MAX)),
             FieldContent::Plain(Value::Text("query")),
+            FieldContent::Plain(Value::Unsigned(0)),
+            FieldContent::Plain(Value::Text("c=d")),
         ];
-        let shown = |class: &EventClass, edge| {
-            let context = LineContext {
-                depth: 0,
-                edge,
-                ..CONTEXT
-            };
-            let line = writer.event(&context, class, &fields);
-            line.split_once("WARN  ").unwrap().1.to_owned()
+        let parts = SpanParts::of(&class("span:new"), &fields).unwrap();
+        let want = SpanParts {
+            event: SpanEvent::New,
+            target: "app::db".into(),
+            id: Some(u64::MAX),
+            parent: None,
+            name: "query".into(),
+            fields: vec![(r#""a b""#.into(), r#""c=d""#.into())],
         };
-        let (enter, exit, new) = (class("span:enter"), class("span:exit"), class("span:new"));
-        let (begin, end) = (Edge::of(&enter), Edge::of(&exit));
-        assert_eq!((begin, end), (Some(Edge::Begin), Some(Edge::End(None))));
-        assert_eq!(shown(&enter, begin), "app::db: B query span=9");
-        let took = Some(Edge::End(Some(1_500)));
-        assert_eq!(shown(&exit, took), "app::db: E query (1.50 us) span=9");
-        assert_eq!(
-            shown(&new, Edge::of(&new)),
-            "app::db:span:new span=9 name=query"
-        );
+        assert_eq!(parts, want);
+        assert_eq!(parts.line_text("-> query"), "app::db: -> query");
+        assert_eq!(SpanParts::of(&class("query"), &fields), None);
+        // Of no span, although its name is that of an event of one.
+        let without_id = [FieldContent::Plain(Value::Unsigned(0)), fields[1].clone()];
+        assert_eq!(SpanParts::of(&class("span:close"), &without_id), None);
+        assert!(SpanParts::of(&class("span:exit"), &without_id).is_some());
     }
 }

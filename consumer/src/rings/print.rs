@@ -4,6 +4,10 @@
 //! the producers wait for nobody, and would discard events when their rings are full; then the
 //! reader frees what it has shown, but only in rings that are more than half full, so that an agent
 //! that starts later finds as much as possible.
+//!
+//! Threads write to rings of their own, and a span may be entered by several: lines are made in the
+//! order of time. What was written while rings were read may be later than what a ring that had
+//! been read before has got since, and waits for the next turn.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -11,8 +15,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use daemon::event_text::LineStyle;
-use daemon::open_spans::{OpenSpans, SpanEdge};
+use daemon::open_spans::OpenSpans;
 use daemon::output::stdout;
+use daemon::span_lines::{SpanLines, SpanStep};
 use jiff::tz::TimeZone;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +25,7 @@ use trace_ring_core::Severity;
 use trace_ring_core::format::{Mode, Record};
 use tracing::{debug, warn};
 
-use super::line::{Edge, LineContext, LineWriter, span_id, span_name};
+use super::line::{LineContext, LineWriter, SpanParts, event_text, push_event};
 use super::{find_processes, open_directory};
 use crate::frontend::ring::classes::read_fields;
 use crate::frontend::ring::directory::{DirectoryName, RunDirectory};
@@ -60,7 +65,7 @@ pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::
         let is_stopping = stop.is_cancelled();
         printer.scan()?;
         printer.read();
-        printer.write_lines()?;
+        printer.write_lines(is_stopping)?;
         if is_stopping {
             return Ok(());
         }
@@ -82,8 +87,34 @@ struct Printer {
     /// Number of the turn, and of processes so far.
     turn: u64,
     added: u64,
-    /// Lines of the turn, with their times.
-    lines: Vec<(i128, String)>,
+    /// Events of this turn, and those of the last one that had to wait.
+    events: Vec<PendingEvent>,
+    /// Processes that have ended in this turn, and in the last one: user and number.
+    ended: [Vec<(u32, u64)>; 2],
+}
+
+/// An event that has been read, and is not shown yet.
+struct PendingEvent {
+    /// Nanoseconds since the epoch.
+    time: i128,
+    /// Whether nothing earlier is awaited.
+    is_ready: bool,
+    uid: u32,
+    /// The number of the process and the id of the thread.
+    thread: (u64, u32),
+    is_selected: bool,
+    /// The line, up to its indentation.
+    head: String,
+    content: EventContent,
+}
+
+/// What an event says after the head of its line.
+enum EventContent {
+    /// The text after the indentation.
+    Text(String),
+    Span(SpanParts),
+    /// Events are missing; the line has nothing more.
+    Lost,
 }
 
 /// A process directory that was found.
@@ -97,7 +128,8 @@ struct KnownProcess {
 #[derive(Default)]
 struct User {
     /// The spans that each thread is in, by the number of its process and its id.
-    spans: OpenSpans<(u64, u32)>,
+    open_spans: OpenSpans<(u64, u32)>,
+    span_lines: SpanLines,
     /// Bytes that were read in this turn.
     read_bytes: usize,
 }
@@ -116,12 +148,15 @@ struct ShownProcess {
     next_ring: u32,
 }
 
-/// One turn of a process: how its events are shown, and where its lines go.
+/// One turn of a process: how its events are shown, and where they go.
 struct Turn<'a> {
     settings: &'a PrintSettings,
     writer: &'a LineWriter,
+    uid: u32,
+    /// When the turn began, on the clock of all processes.
+    begun: u64,
     user: &'a mut User,
-    lines: &'a mut Vec<(i128, String)>,
+    events: &'a mut Vec<PendingEvent>,
 }
 
 impl Printer {
@@ -142,7 +177,8 @@ impl Printer {
             next_scan: Instant::now(),
             turn: 0,
             added: 0,
-            lines: Vec::new(),
+            events: Vec::new(),
+            ended: Default::default(),
         }
     }
 
@@ -207,6 +243,7 @@ impl Printer {
     /// next turn begins with those processes that had to wait.
     fn read(&mut self) {
         let is_drained = self.run.as_ref().is_some_and(|run| !is_free(run));
+        let begun = HostClock::now().0;
         self.turn += 1;
         self.users.values_mut().for_each(|user| user.read_bytes = 0);
         let mut order: Vec<&mut KnownProcess> = self.processes.values_mut().collect();
@@ -224,11 +261,14 @@ impl Printer {
             let has_more = shown.read(&mut Turn {
                 settings: &self.settings,
                 writer: &self.writer,
+                uid: known.uid,
+                begun,
                 user,
-                lines: &mut self.lines,
+                events: &mut self.events,
             });
             if is_dead && !has_more {
-                user.spans.forget_group(shown.number);
+                let [ended, _] = &mut self.ended;
+                ended.push((known.uid, shown.number));
                 known.shown = None;
             } else if !is_drained && !is_dead {
                 shown.free_space();
@@ -236,15 +276,68 @@ impl Printer {
         }
     }
 
-    /// Writes the lines in the order of their times.
-    fn write_lines(&mut self) -> io::Result<()> {
-        // The sort is stable, so that lines of a thread with the same time keep their order.
-        self.lines.sort_by_key(|(time, _)| *time);
+    /// Writes the lines of events in the order of their times; all with `is_last`.
+    fn write_lines(&mut self, is_last: bool) -> io::Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        // The sort is stable, so that events of a thread with the same time keep their order.
+        events.sort_by_key(|event| event.time);
         let mut out = stdout();
-        for (_, line) in self.lines.drain(..) {
-            writeln!(out, "{line}")?;
+        for mut event in events {
+            if !event.is_ready && !is_last {
+                event.is_ready = true;
+                self.events.push(event);
+                continue;
+            }
+            let user = self.users.entry(event.uid).or_default();
+            if let Some(line) = user.line(event) {
+                writeln!(out, "{line}")?;
+            }
         }
+        let [ended, ended_before] = &mut self.ended;
+        // Their last events were shown in this turn.
+        for (uid, number) in ended_before.drain(..) {
+            if let Some(user) = self.users.get_mut(&uid) {
+                user.open_spans.forget_group(number);
+                user.span_lines.forget_group(number);
+            }
+        }
+        std::mem::swap(ended, ended_before);
         out.flush()
+    }
+}
+
+impl User {
+    /// Returns the line of an event, if it has one.
+    fn line(&mut self, event: PendingEvent) -> Option<String> {
+        let (thread, mut line) = (event.thread, event.head);
+        match event.content {
+            EventContent::Text(_) if !event.is_selected => return None,
+            EventContent::Text(text) => {
+                push_event(&mut line, self.open_spans.depth(&thread), &text);
+            }
+            EventContent::Span(parts) => {
+                let step = SpanStep {
+                    event: parts.event,
+                    group: thread.0,
+                    process: None,
+                    id: parts.id,
+                    parent: parts.parent,
+                    name: &parts.name,
+                    time: i64::try_from(event.time).ok(),
+                    is_selected: event.is_selected,
+                };
+                let fields = parts.fields.iter();
+                let fields = fields.map(|(name, value)| (&**name, &**value));
+                let shown = &mut self.span_lines;
+                let shown = shown.line(&mut self.open_spans, thread, &step, fields)?;
+                push_event(&mut line, shown.depth, &parts.line_text(&shown.text));
+            }
+            EventContent::Lost => {
+                self.open_spans.add_loss(thread.0);
+                self.span_lines.add_loss();
+            }
+        }
+        Some(line)
     }
 }
 
@@ -326,9 +419,8 @@ impl ShownProcess {
             let mut records = chunk.records(&buffer);
             for record in &mut records {
                 let tid = if tid == 0 { record.tid } else { tid };
-                match self.line(&record, tid, turn) {
-                    Some(Some(line)) => turn.lines.push(line),
-                    Some(None) => {}
+                match self.event(&record, tid, turn) {
+                    Some(event) => turn.events.push(event),
                     None => missing += 1,
                 }
             }
@@ -342,49 +434,32 @@ impl ShownProcess {
         has_more
     }
 
-    /// Returns the line of an event, with its time; `Some(None)` if it is not selected, `None` if
-    /// it cannot be shown.
-    fn line(
-        &mut self,
-        record: &Record<'_>,
-        tid: u32,
-        turn: &mut Turn<'_>,
-    ) -> Option<Option<(i128, String)>> {
+    /// Returns an event; `None` if it cannot be shown.
+    fn event(&mut self, record: &Record<'_>, tid: u32, turn: &Turn<'_>) -> Option<PendingEvent> {
         let pid = self.producer.meta().header().pid;
         let class = self.producer.meta().class(record.class)?;
         let fields = read_fields(class, record.fields())?;
         let time = i128::from(record.timestamp) + self.clock_offset;
-        let (thread, spans) = ((self.number, tid), &mut turn.user.spans);
-        let mut edge = Edge::of(class);
-        let name = edge.map(|_| span_name(class, &fields)).unwrap_or_default();
-        let span = SpanEdge {
-            name: Some(&name),
-            time: i64::try_from(time).ok(),
-            clock: 0,
-            id: edge.and_then(|_| span_id(class, &fields)),
-        };
-        let mut depth = spans.depth(&thread);
-        if let Some(Edge::End(duration)) = &mut edge {
-            let ended = spans.end(&thread, span);
-            (*duration, depth) = (ended.duration, ended.depth);
-        }
         let context = LineContext {
             time,
             program: &self.name,
             pid,
             tid,
-            depth,
-            edge,
         };
-        if edge == Some(Edge::Begin) {
-            spans.begin(thread, self.number, span, ());
-        }
-        // Only now: an event that is not shown may still begin or end a span.
-        if class.severity > turn.settings.max_severity {
-            return Some(None);
-        }
-        let line = turn.writer.event(&context, class, &fields);
-        Some(Some((context.time, line)))
+        let is_selected = class.severity <= turn.settings.max_severity;
+        Some(PendingEvent {
+            time,
+            is_ready: record.timestamp <= turn.begun,
+            uid: turn.uid,
+            thread: (self.number, tid),
+            is_selected,
+            head: turn.writer.head(&context, class),
+            content: match SpanParts::of(class, &fields) {
+                Some(parts) => EventContent::Span(parts),
+                None if !is_selected => EventContent::Text(String::new()),
+                None => EventContent::Text(event_text(class, &fields)),
+            },
+        })
     }
 
     fn add_lost(&mut self, number: u32, missing: u64, turn: &mut Turn<'_>) {
@@ -401,17 +476,22 @@ impl ShownProcess {
         if lost == 0 {
             return;
         }
-        turn.user.spans.add_loss(self.number);
-        let now = i128::from(HostClock::now().0) + self.clock_offset;
+        let time = i128::from(HostClock::now().0) + self.clock_offset;
         let context = LineContext {
-            time: now,
+            time,
             program: &self.name,
             pid: self.producer.meta().header().pid,
             tid,
-            depth: 0,
-            edge: None,
         };
-        turn.lines.push((now, turn.writer.lost(&context, lost)));
+        turn.events.push(PendingEvent {
+            time,
+            is_ready: true,
+            uid: turn.uid,
+            thread: (self.number, tid),
+            is_selected: true,
+            head: turn.writer.lost(&context, lost),
+            content: EventContent::Lost,
+        });
     }
 
     /// Frees what is shown, in rings in which new events would be discarded soon.

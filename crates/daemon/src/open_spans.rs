@@ -168,6 +168,12 @@ impl<T: Eq + Hash, D> OpenSpans<T, D> {
         spans.last_mut().map(|span| &mut span.data)
     }
 
+    /// Returns the id of the innermost span of a thread, if it has one.
+    #[must_use]
+    pub fn innermost_id(&self, thread: &T) -> Option<u64> {
+        self.threads.get(thread)?.spans.last()?.id
+    }
+
     /// Ends the span of this id and clock, which a thread leaves, or without an id the innermost
     /// one of this name and clock. Spans within it end too, unless they have ids.
     pub fn end(&mut self, thread: &T, edge: SpanEdge<'_>) -> EndedSpan<D> {

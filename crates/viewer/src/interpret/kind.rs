@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ctf::decode::Event;
+use daemon::span_lines::SpanEvent;
 
 use crate::attach::TraceKey;
 
@@ -75,9 +76,6 @@ const SUFFIXES: [(&str, &str); 4] = [
     ("_start", "_stop"),
     ("_start", "_end"),
 ];
-/// Names of the events by which a thread enters and leaves a span of `tracing`.
-const SPAN_ENTER: &str = "span:enter";
-const SPAN_EXIT: &str = "span:exit";
 /// Spans of the kernel that stay on one CPU from begin to end.
 const ON_ONE_CPU: [&str; 3] = ["irq_handler", "softirq", "hrtimer_expire"];
 
@@ -124,10 +122,13 @@ impl RecordKind {
         match name {
             "tef:event" => return Self::Record,
             "log:record" => return Self::Log,
-            _ if span_target(name, SPAN_ENTER).is_some() => return Self::SpanEnter,
-            _ if span_target(name, SPAN_EXIT).is_some() => return Self::SpanExit,
             _ if FUNCTION_ENTRIES.contains(&name) => return Self::FunctionEntry,
             _ if FUNCTION_EXITS.contains(&name) => return Self::FunctionExit,
+            _ => {}
+        }
+        match SpanEvent::of(name) {
+            Some((SpanEvent::Enter, _)) => return Self::SpanEnter,
+            Some((SpanEvent::Exit, _)) => return Self::SpanExit,
             _ => {}
         }
         let both_ways = |(begin, end)| [(begin, end, true), (end, begin, false)];
@@ -189,18 +190,13 @@ pub(super) fn is_function_class(name: &str) -> bool {
     FUNCTION_ENTRIES.contains(&name) || FUNCTION_EXITS.contains(&name)
 }
 
-/// The target in front of the name of an event of a span, with its colon; empty if there is none.
-/// `None` if the class has another name.
-fn span_target<'n>(name: &'n str, of: &str) -> Option<&'n str> {
-    let target = name.strip_suffix(of)?;
-    (target.is_empty() || target.ends_with(':')).then_some(target)
-}
-
 /// The target of a span in the name of the class of [`RecordKind::SpanEnter`] or
 /// [`RecordKind::SpanExit`], if there is one.
 pub fn target_of_span(name: &str) -> Option<&str> {
-    let target = span_target(name, SPAN_ENTER).or_else(|| span_target(name, SPAN_EXIT))?;
-    target.strip_suffix(':')
+    match SpanEvent::of(name)? {
+        (SpanEvent::Enter | SpanEvent::Exit, target) => Some(target).filter(|of| !of.is_empty()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub(super) enum Omitted {
         captured: &'static str,
         /// Whether `cpu_id` is the number of a CPU. Otherwise it says nothing.
         has_cpus: bool,
+        /// Whether `span` and `parent` are the ids of spans.
+        has_span_ids: bool,
     },
 }
 
@@ -46,8 +48,10 @@ pub(super) struct ContextHead {
     pub(super) pid: Option<i64>,
     pub(super) tid: Option<i64>,
     pub(super) cpu: Option<i64>,
-    /// The member `span` of the payload, which is the id of a span in events about spans.
+    /// The id of the span, of an event of a span.
     pub(super) span: Option<u64>,
+    /// The id of the span around the span, of an event of a span.
+    pub(super) parent: Option<u64>,
     /// The name of the process or thread; empty if it is not there.
     pub(super) procname: String,
     /// The name of the host; empty if it is not there.
@@ -66,8 +70,6 @@ enum Place {
     Head(HeadMember),
     /// The number of a CPU: it is shown as a field, and goes to [`ContextHead`].
     Cpu,
-    /// The id of a span: it is shown as a field, and goes to [`ContextHead`].
-    Span,
     /// The value is that of the captured member.
     Captured,
 }
@@ -75,7 +77,7 @@ enum Place {
 impl Place {
     /// Whether the value is shown as a field.
     fn is_shown(self) -> bool {
-        matches!(self, Self::Shown | Self::Cpu | Self::Span)
+        matches!(self, Self::Shown | Self::Cpu)
     }
 }
 
@@ -87,6 +89,8 @@ enum HeadMember {
     Tid,
     Procname,
     Hostname,
+    Span,
+    Parent,
 }
 
 /// A structure or array that is open.
@@ -97,12 +101,23 @@ struct Frame {
     is_empty: bool,
 }
 
+/// Where the text of a member of the payload is.
+#[derive(Debug, Clone, Copy)]
+struct MemberText {
+    /// The place of the space before the name.
+    begin: usize,
+    /// The place of the `=` after the name.
+    name_end: usize,
+}
+
 /// Collects the fields of one event as text.
 #[derive(Debug, Default)]
 pub(super) struct LogFields {
     pub(super) head: ContextHead,
     omitted: Omitted,
     payload: String,
+    /// The members of the payload, in order.
+    members: Vec<MemberText>,
     contexts: String,
     captured: String,
     scope: Option<Scope>,
@@ -130,6 +145,7 @@ impl LogFields {
         for text in [&mut self.payload, &mut self.contexts, &mut self.captured] {
             text.clear();
         }
+        self.members.clear();
         self.scope = None;
         self.frames.clear();
         self.place = Place::Shown;
@@ -146,6 +162,16 @@ impl LogFields {
         [&self.payload, &self.contexts]
     }
 
+    /// The names and the texts of the values of the fields of the payload.
+    pub(super) fn members(&self) -> impl Iterator<Item = (&str, &str)> {
+        let ends = self.members.iter().skip(1).map(|next| next.begin);
+        let ends = ends.chain([self.payload.len()]);
+        self.members.iter().zip(ends).filter_map(|(member, end)| {
+            let name = self.payload.get(member.begin + 1..member.name_end)?;
+            Some((name, self.payload.get(member.name_end + 1..end)?))
+        })
+    }
+
     /// Adds ids of process and thread that differ from those in the head of the line, which are
     /// those of the innermost namespace.
     pub(super) fn push_other_ids(&mut self) {
@@ -156,6 +182,18 @@ impl LogFields {
             {
                 // Writing to memory does not fail.
                 let _ = write!(self.contexts, " {name}={other}");
+            }
+        }
+    }
+
+    /// Adds the ids of the span and of the one around it, which are not shown otherwise.
+    pub(super) fn push_span_ids(&mut self) {
+        // From here on, these are fields as any other.
+        self.omitted = Omitted::Nothing;
+        let ids = [("span", self.head.span), ("parent", self.head.parent)];
+        for (name, id) in ids {
+            if let Some(id) = id {
+                self.push_text(name, &id.to_string());
             }
         }
     }
@@ -190,14 +228,20 @@ impl LogFields {
 
     /// Where the value of a member of the root goes.
     fn place_of(&self, name: &str) -> Place {
-        let Omitted::ShownAndInternal { captured, has_cpus } = self.omitted else {
+        let Omitted::ShownAndInternal {
+            captured,
+            has_cpus,
+            has_span_ids,
+        } = self.omitted
+        else {
             return Place::Shown;
         };
         if self.scope == Some(Scope::Payload) {
             return match name {
                 _ if name == captured => Place::Captured,
                 _ if name.starts_with('_') => Place::Hidden,
-                "span" => Place::Span,
+                "span" if has_span_ids => Place::Head(HeadMember::Span),
+                "parent" if has_span_ids => Place::Head(HeadMember::Parent),
                 _ => Place::Shown,
             };
         }
@@ -269,12 +313,19 @@ impl LogFields {
             return;
         }
         if frame.is_empty && may_vanish {
-            self.out().truncate(frame.begin);
+            self.truncate(frame.begin);
         } else {
             self.out().push(brace);
             self.finish_value();
         }
         self.place = Place::Shown;
+    }
+
+    /// Removes what was written from `length` on.
+    fn truncate(&mut self, length: usize) {
+        self.out().truncate(length);
+        let payload = self.payload.len();
+        self.members.retain(|member| member.begin < payload);
     }
 
     /// Writes a value that is no text.
@@ -286,7 +337,7 @@ impl LogFields {
             Place::Hidden => {}
             Place::Captured => write(&mut self.captured),
             Place::Head(member) => self.set_number(member, number),
-            Place::Shown | Place::Cpu | Place::Span => {
+            Place::Shown | Place::Cpu => {
                 if self.place == Place::Cpu {
                     self.head.cpu = number;
                 }
@@ -303,6 +354,8 @@ impl LogFields {
             HeadMember::Vtid => head.vtid = number,
             HeadMember::Pid => head.pid = number,
             HeadMember::Tid => head.tid = number,
+            HeadMember::Span => head.span = number.map(i64::cast_unsigned),
+            HeadMember::Parent => head.parent = number.map(i64::cast_unsigned),
             HeadMember::Procname | HeadMember::Hostname => {}
         }
     }
@@ -313,10 +366,16 @@ impl LogFields {
         format: NumberFormat<'_>,
         write: impl FnOnce(&mut String, NumberFormat<'_>),
     ) {
-        if self.place == Place::Span && self.hidden_depth == 0 && self.frames.len() == 1 {
-            self.head.span = u64::try_from(value).ok().filter(|id| *id != 0);
-        }
-        self.value(i64::try_from(value).ok(), |out| {
+        let is_id = matches!(
+            self.place,
+            Place::Head(HeadMember::Span | HeadMember::Parent)
+        );
+        let number = match is_id {
+            // Ids have all 64 bits, and 0 is none.
+            true => u64::try_from(value).ok().map(u64::cast_signed),
+            false => i64::try_from(value).ok(),
+        };
+        self.value(number.filter(|number| !is_id || *number != 0), |out| {
             let is_labelled = format
                 .labels
                 .is_some_and(|labels| push_labels(out, labels.of(value)));
@@ -351,7 +410,14 @@ impl Visitor for LogFields {
             self.separate();
             let out = self.out();
             push_value(out, name);
-            out.push('=');
+            let member = MemberText {
+                begin: self.before_value,
+                name_end: self.out().len(),
+            };
+            if self.frames.len() == 1 && self.scope == Some(Scope::Payload) {
+                self.members.push(member);
+            }
+            self.out().push('=');
         }
     }
 
@@ -384,7 +450,7 @@ impl Visitor for LogFields {
         } else {
             // The name was written before it was known that there is no value.
             let before_value = self.before_value;
-            self.out().truncate(before_value);
+            self.truncate(before_value);
         }
     }
 

@@ -62,6 +62,32 @@ impl LineWriter {
         }
     }
 
+    /// Appends the target of a span, which may be empty, and its text, in which nothing controls
+    /// the terminal.
+    pub(super) fn push_span(&mut self, target: &str, text: &str) {
+        if !target.is_empty() {
+            push_printable(&mut self.line, target);
+            self.line.push_str(": ");
+        }
+        self.line.push_str(text);
+    }
+
+    /// Appends a member that is shown in front of the others; a message without its name.
+    pub(super) fn push_captured(&mut self, member: &str, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        match member {
+            "message" => self.line.push_str(": "),
+            member => {
+                self.line.push(' ');
+                self.line.push_str(member);
+                self.line.push('=');
+            }
+        }
+        push_printable(&mut self.line, text);
+    }
+
     /// Appends a duration in parentheses, if it is known.
     pub(super) fn push_duration(&mut self, nanoseconds: Option<u64>) {
         if let Some(nanoseconds) = nanoseconds {

@@ -7,6 +7,8 @@
 //!
 //! - Events within a span are indented, and an end has the duration. Which events are begins and
 //!   ends is decided as for a `trace.json`, by the modules `kind` and `calls` of the sink `tef`.
+//! - Of a span of `tracing` there is a line where it begins and one where it ends, which
+//!   `daemon::span_lines` makes.
 //! - Events that were sent in Trace Event Format are their phase and name, with their arguments as
 //!   fields.
 //! - In a recording of CodeTracer, calls are the begin and end of a span. What defines names is not
@@ -31,15 +33,16 @@ use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use daemon::event_text::{EventSource, SourceId};
 use daemon::open_spans::{EndedSpan, OpenSpans, SpanEdge};
+use daemon::span_lines::{SpanEvent, SpanLines, SpanStep};
 use viewer::attach::TraceKey;
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::debug_info::EventLocations;
 use viewer::interpret::environment::Environment;
-use viewer::interpret::kind::{RecordKind, RecordKinds, target_of_span};
+use viewer::interpret::kind::{RecordKind, RecordKinds};
 use viewer::interpret::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
 use viewer::sink::{Ended, Finished, Loss, Lost, Needs, Next, OpenSink, Origin, Sink, SinkError};
 
-use self::fields::{LogFields, Omitted};
+use self::fields::{ContextHead, LogFields, Omitted};
 use self::line::LineWriter;
 use super::buffer;
 use super::row::{Open, SinkRow};
@@ -90,6 +93,7 @@ pub struct Log<W> {
     fields: LogFields,
     names: ThreadNames,
     spans: OpenSpans<ThreadKey>,
+    span_lines: SpanLines,
     kinds: RecordKinds,
     sent: RecordDecoder,
     recordings: Recordings,
@@ -133,13 +137,15 @@ enum Edge<'a> {
 }
 
 impl<'a> Edge<'a> {
-    /// What an event of this kind is; `captured` is the member that says which span.
+    /// What an event of this kind is, unless it is of a span of `tracing`; `captured` is the member
+    /// that says which function.
     fn of(kind: &'a RecordKind, captured: &'a str) -> Option<Self> {
         match kind {
             RecordKind::Begin(span) => Some(Edge::Begin(&span.name)),
             RecordKind::End(span) => Some(Edge::End(&span.name)),
-            RecordKind::SpanEnter | RecordKind::FunctionEntry => Some(Edge::Begin(captured)),
-            RecordKind::SpanExit | RecordKind::FunctionExit => Some(Edge::End(captured)),
+            RecordKind::FunctionEntry => Some(Edge::Begin(captured)),
+            RecordKind::FunctionExit => Some(Edge::End(captured)),
+            RecordKind::SpanEnter | RecordKind::SpanExit => None,
             RecordKind::Record | RecordKind::Log | RecordKind::Instant => None,
         }
     }
@@ -147,9 +153,9 @@ impl<'a> Edge<'a> {
 
 /// The member of the payload that is not shown as a field, because it is the name of a span or a
 /// message.
-fn captured_member(kind: &RecordKind) -> &'static str {
+fn captured_member(kind: &RecordKind, is_span: bool) -> &'static str {
     match kind {
-        RecordKind::SpanEnter | RecordKind::SpanExit => "name",
+        _ if is_span => "name",
         RecordKind::FunctionEntry | RecordKind::FunctionExit => "addr",
         _ => "message",
     }
@@ -165,22 +171,46 @@ impl<W: Write> Log<W> {
             fields: LogFields::default(),
             names: ThreadNames::default(),
             spans: OpenSpans::default(),
+            span_lines: SpanLines::default(),
             kinds: RecordKinds::default(),
             sent: RecordDecoder::default(),
             recordings: Recordings::default(),
         }
     }
 
+    /// What an event says besides its fields.
+    fn head<'a>(&mut self, event: &Event<'a>, origin: Origin<'a>) -> Head<'a> {
+        let class = event.class();
+        let trace = origin.trace.key;
+        let environment = Environment::of(event.trace());
+        let has_cpus = has_cpus(event.trace());
+        Head {
+            name: class.name().unwrap_or("<unknown>"),
+            log_level: class.log_level().map(|level| severity(level.0, has_cpus)),
+            time: ShownTime::of(event),
+            environment,
+            trace,
+            host: self.names.host(environment.host, trace),
+            has_cpus,
+            locations: origin.locations,
+        }
+    }
+
     /// Writes an event of a class that the trace declares, whose fields `visit` visits.
+    /// One that is not selected is of a span, whose other events may be.
     fn write_declared(
         &mut self,
         head: Head<'_>,
         kind: &RecordKind,
+        is_selected: bool,
         visit: impl FnOnce(&mut LogFields) -> Result<(), FieldError>,
     ) -> Result<(), SinkError> {
+        let span_event = SpanEvent::of(head.name);
+        let captured_member = captured_member(kind, span_event.is_some());
         self.fields.begin_event(Omitted::ShownAndInternal {
-            captured: captured_member(kind),
+            captured: captured_member,
             has_cpus: head.has_cpus,
+            has_span_ids: span_event.is_some(),
         });
         visit(&mut self.fields)?;
         self.fields.push_other_ids();
@@ -201,16 +231,36 @@ impl<W: Write> Log<W> {
             Some(tid) => head.thread(pid, Thread::Id(OwnerKey::Number(tid))),
             None => head.thread(pid, Thread::Cpu(context.cpu.unwrap_or(0))),
         };
-        let captured = self.fields.captured();
+        // Without an id, only the thread says which span is entered or left.
+        let is_edge = matches!(kind, RecordKind::SpanEnter | RecordKind::SpanExit);
+        let is_span_line = thread.is_some() && (context.span.is_some() || is_edge);
+        if span_event.is_some() && !is_span_line {
+            self.fields.push_span_ids();
+        }
+        let (context, captured) = (&self.fields.head, self.fields.captured());
         let is_paired = kind.fits(thread.is_some(), environment.is_kernel);
+        let mut span_line = None;
+        if let Some((event, target)) = span_event.filter(|_| is_span_line) {
+            let step = SpanStep {
+                event,
+                group: head.trace.0,
+                process: pid,
+                id: context.span,
+                parent: context.parent,
+                name: captured,
+                time: head.nanoseconds(),
+                is_selected,
+            };
+            let members = self.fields.members();
+            let Some(line) = self.span_lines.line(&mut self.spans, key, &step, members) else {
+                return Ok(());
+            };
+            span_line = Some((target, line));
+        } else if !is_selected {
+            return Ok(());
+        }
         let edge = Edge::of(kind, captured).filter(|_| is_paired);
-        let is_span = matches!(kind, RecordKind::SpanEnter | RecordKind::SpanExit);
-        // In other events, `span` is a field of the program.
-        let id = context.span.filter(|_| is_span);
-        let span = |name| SpanEdge {
-            id,
-            ..span_edge(name, head.nanoseconds())
-        };
+        let span = |name| span_edge(name, head.nanoseconds());
         let ended = match edge {
             Some(Edge::End(name)) => self.spans.end(&key, span(name)),
             _ => EndedSpan {
@@ -218,25 +268,20 @@ impl<W: Write> Log<W> {
                 ..EndedSpan::default()
             },
         };
-        let own_name = environment.process_name.unwrap_or_default();
-        let source = EventSource {
-            host: match environment.host {
-                Some(host) => host,
-                None => &context.hostname,
-            },
-            program: match &*context.procname {
-                "" if own_name.is_empty() => {
-                    self.names.program(head.host, pid.map(OwnerKey::Number))
-                }
-                "" => own_name,
-                procname => procname,
-            },
-            pid: pid.map(SourceId::Number),
-            tid: tid.map(SourceId::Number),
-        };
+        let source = source(&head, context, &self.names, pid, tid);
+        if let Some((target, line)) = span_line {
+            self.line
+                .begin(head.time, source, head.log_level, line.depth);
+            self.line.push_span(target, &line.text);
+            let [_, contexts] = self.fields.texts();
+            self.line.end(["", contexts], &mut self.out);
+            return Ok(());
+        }
         self.line
             .begin(head.time, source, head.log_level, ended.depth);
-        push_name(&mut self.line, head.name, captured, kind, edge, &ended);
+        self.line.push_printable(head.name);
+        self.line.push_duration(ended.duration);
+        self.line.push_captured(captured_member, captured);
         self.line.end(self.fields.texts(), &mut self.out);
         // After its line, because a begin is not within its own span.
         if let Some(Edge::Begin(name)) = edge {
@@ -283,6 +328,7 @@ impl<W: Write> Log<W> {
     fn write_loss(&mut self, loss: &Loss, origin: Origin<'_>) {
         // The ends of open spans may be among what was lost.
         self.spans.add_loss(origin.trace.key.0);
+        self.span_lines.add_loss();
         let mut what = match loss.what {
             Lost::Events(LostEvents::Some) => "events may be lost".to_owned(),
             Lost::Events(LostEvents::Count(1)) => "1 event lost".to_owned(),
@@ -308,43 +354,27 @@ impl<W: Write> Log<W> {
     }
 }
 
-/// Appends the name of an event, and the member that was captured.
-fn push_name(
-    line: &mut LineWriter,
-    name: &str,
-    captured: &str,
-    kind: &RecordKind,
-    edge: Option<Edge<'_>>,
-    ended: &EndedSpan,
-) {
-    let is_span = matches!(kind, RecordKind::SpanEnter | RecordKind::SpanExit);
-    if let (Some(edge), true) = (edge, is_span) {
-        if let Some(target) = target_of_span(name) {
-            line.push_printable(target);
-            line.push_printable(": ");
-        }
-        let is_begin = matches!(edge, Edge::Begin(_));
-        // Not every producer says at the end which span it is.
-        let begun = ended.name.as_deref().unwrap_or_default();
-        let span = if captured.is_empty() { begun } else { captured };
-        line.push_phase(if is_begin { "B" } else { "E" }, span);
-        return line.push_duration(ended.duration);
-    }
-    line.push_printable(name);
-    line.push_duration(ended.duration);
-    if captured.is_empty() {
-        return;
-    }
-    match captured_member(kind) {
-        "message" => {
-            line.push_printable(": ");
-            line.push_printable(captured);
-        }
-        // What is captured of a function is its name, if that is known.
-        member => {
-            line.push_printable(&format!(" {member}="));
-            line.push_printable(captured);
-        }
+/// Where an event of this process and thread is from.
+fn source<'a>(
+    head: &Head<'a>,
+    context: &'a ContextHead,
+    names: &'a ThreadNames,
+    pid: Option<i64>,
+    tid: Option<i64>,
+) -> EventSource<'a> {
+    let own_name = head.environment.process_name.unwrap_or_default();
+    EventSource {
+        host: match head.environment.host {
+            Some(host) => host,
+            None => &context.hostname,
+        },
+        program: match &*context.procname {
+            "" if own_name.is_empty() => names.program(head.host, pid.map(OwnerKey::Number)),
+            "" => own_name,
+            procname => procname,
+        },
+        pid: pid.map(SourceId::Number),
+        tid: tid.map(SourceId::Number),
     }
 }
 
@@ -387,21 +417,9 @@ fn recording_thread(head: Head<'_>) -> ThreadKey {
 
 impl<W: Write> Sink for Log<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        let class = event.class();
-        let trace = origin.trace.key;
-        let environment = Environment::of(event.trace());
-        let has_cpus = has_cpus(event.trace());
-        let head = Head {
-            name: class.name().unwrap_or("<unknown>"),
-            log_level: class.log_level().map(|level| severity(level.0, has_cpus)),
-            time: ShownTime::of(event),
-            environment,
-            trace,
-            host: self.names.host(environment.host, trace),
-            has_cpus,
-            locations: origin.locations,
-        };
-        if has_json_args(class.name()) && self.write_sent(event, head)? {
+        let head = self.head(event, origin);
+        let trace = head.trace;
+        if has_json_args(event.class().name()) && self.write_sent(event, head)? {
             return Ok(buffer::write_if_full(&mut self.out, &mut self.output)?);
         }
         match self.recordings.record(event, trace)? {
@@ -409,7 +427,7 @@ impl<W: Write> Sink for Log<W> {
             Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) => {
                 // Copied, because the rest of the sink changes while the name is in use.
                 let program = self.recordings.program(trace).map(str::to_owned);
-                let environment = environment.of_program(program.as_deref());
+                let environment = head.environment.of_program(program.as_deref());
                 self.write_call(
                     Head {
                         environment,
@@ -420,8 +438,18 @@ impl<W: Write> Sink for Log<W> {
             }
             Some(CallRecord::Instant) | None => {
                 let kind = self.kinds.kind(event, trace);
-                self.write_declared(head, &kind, |fields| event.visit(fields))?;
+                self.write_declared(head, &kind, true, |fields| event.visit(fields))?;
             }
+        }
+        Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+    }
+
+    fn filtered_out(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        // The fields or the end of a span whose other events are shown.
+        if SpanEvent::of(event.class().name().unwrap_or_default()).is_some() {
+            let head = self.head(event, origin);
+            let kind = self.kinds.kind(event, head.trace);
+            self.write_declared(head, &kind, false, |fields| event.visit(fields))?;
         }
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
     }
@@ -437,6 +465,7 @@ impl<W: Write> Sink for Log<W> {
             self.recordings.forget_trace(*trace);
             // The ends of its open spans do not come any more.
             self.spans.forget_group(trace.0);
+            self.span_lines.forget_group(trace.0);
         }
         buffer::flush(&mut self.out, &mut self.output)?;
         Ok(Next::Event)

@@ -68,7 +68,7 @@ fn show(
         scope(to, Scope::Payload, payload);
         Ok(())
     };
-    log.write_declared(head, &kind, visit).unwrap();
+    log.write_declared(head, &kind, true, visit).unwrap();
 }
 
 /// Shows an event that was sent as this line.
@@ -268,11 +268,40 @@ fn begins_and_ends_of_event_classes_are_indented_on_their_thread() {
     );
 }
 
+/// Shows an event of a span of `tracing`.
+fn show_span(
+    log: &mut TestSink<'_>,
+    (event, time): (&str, i64),
+    thread: Option<u64>,
+    (id, name): (u64, &str),
+    fields: impl FnOnce(&mut LogFields),
+) {
+    let class = format!("app::db:span:{event}");
+    let mut head = head(&class, time);
+    head.log_level = Some(6);
+    head.has_cpus = false;
+    show(log, head, thread, |to| {
+        number(to, "span", id);
+        text(to, "name", name);
+        if event == "new" {
+            number(to, "parent", 0);
+        }
+        fields(to);
+    });
+}
+
+fn after_severity(lines: &[String]) -> Vec<&str> {
+    let lines = lines.iter();
+    lines
+        .map(|line| line.split_once("INFO  ").unwrap().1)
+        .collect()
+}
+
 #[test]
 fn spans_of_tracing_that_end_in_another_order_have_their_own_durations() {
     let lines = plain_lines(|log| {
         let names = ["", "outer", "inner", "last"];
-        for (name, span, time) in [
+        for (event, span, time) in [
             ("enter", 1, 0),
             ("enter", 2, 1_000),
             ("enter", 3, 2_000),
@@ -282,65 +311,72 @@ fn spans_of_tracing_that_end_in_another_order_have_their_own_durations() {
             ("exit", 3, 9_000),
             ("exit", 2, 9_500),
         ] {
-            let event = format!("app:span:{name}");
-            show(log, head(&event, time), Some(1), |to| {
-                number(to, "span", span);
-                text(to, "name", names[usize::try_from(span).unwrap()]);
-            });
+            let name = names[usize::try_from(span).unwrap()];
+            show_span(log, (event, time), Some(1), (span, name), |_| ());
         }
     });
-    let shown: Vec<_> = lines
-        .iter()
-        .map(|line| line.split_once("] ").unwrap().1)
-        .map(|line| line.strip_suffix(" cpu_id=3").unwrap())
-        .collect();
     assert_eq!(
-        shown,
+        after_severity(&lines),
         [
-            "app: B outer span=1",
-            "    app: B inner span=2",
-            "        app: B last span=3",
-            "    app: E inner (2.00 us) span=2",
-            "app: E outer (5.00 us) span=1",
-            "    app: B inner span=2",
-            "app: E last (7.00 us) span=3",
-            "app: E inner (3.50 us) span=2",
+            "app::db: -> outer",
+            "    app::db: -> inner",
+            "        app::db: -> last",
+            "    app::db: <- inner (2.00 us)",
+            "app::db: <- outer (5.00 us)",
+            "    app::db: -> inner",
+            "app::db: <- last (7.00 us)",
+            "app::db: <- inner (3.50 us)",
         ]
     );
 }
 
 #[test]
-fn spans_of_tracing_are_begins_and_ends_with_their_target() {
+fn a_span_of_tracing_is_two_lines_with_its_fields_and_without_ids() {
+    let id = (u64::MAX, "query");
     let lines = plain_lines(|log| {
-        for (name, time) in [
-            ("app::db:span:enter", 0),
-            ("app", 10),
-            ("app::db:span:exit", 1_000_000),
-        ] {
-            let mut event = head(name, time);
-            event.log_level = Some(6);
-            event.has_cpus = false;
-            show(log, event, Some(1), |to| {
-                if name.contains("span") {
-                    number(to, "span", 9);
-                    text(to, "name", "query");
-                } else {
-                    text(to, "message", "no\trows");
-                    number(to, "n", 4);
-                }
-            });
+        show_span(log, ("new", 0), Some(1), id, |to| {
+            text(to, "sql", "select 1");
+            number(to, "_hidden", 1);
+            to.member("empty");
+            to.begin_structure();
+            to.end_structure();
+            number(to, "n", 4);
+        });
+        show_span(log, ("enter", 10), Some(1), id, |_| ());
+        let mut event = head("app", 20);
+        event.log_level = Some(6);
+        event.has_cpus = false;
+        show(log, event, Some(1), |to| {
+            text(to, "message", "no\trows");
+            // Of the program itself.
+            number(to, "span", 5);
+        });
+        show_span(log, ("record", 30), Some(1), id, |to| number(to, "rows", 0));
+        show_span(log, ("exit", 40), Some(1), id, |_| ());
+        show_span(log, ("close", 1_000_010), Some(1), id, |_| ());
+    });
+    assert_eq!(
+        after_severity(&lines),
+        [
+            r#"app::db: -> query{sql="select 1" n=4}"#,
+            r"    app: no\trows span=5",
+            r#"app::db: <- query{sql="select 1" n=4 rows=0} (1.00 ms)"#,
+        ]
+    );
+}
+
+#[test]
+fn events_of_spans_whose_thread_is_not_known_are_shown_as_any_other() {
+    let lines = plain_lines(|log| {
+        for event in ["new", "enter"] {
+            show_span(log, (event, 0), None, (9, "query"), |_| ());
         }
     });
-    let shown: Vec<_> = lines
-        .iter()
-        .map(|line| line.split_once("INFO  ").unwrap().1)
-        .collect();
     assert_eq!(
-        shown,
+        after_severity(&lines),
         [
-            "app::db: B query span=9",
-            r"    app: no\trows n=4",
-            "app::db: E query (1.00 ms) span=9",
+            "app::db:span:new name=query span=9",
+            "app::db:span:enter name=query span=9",
         ]
     );
 }
@@ -357,7 +393,7 @@ fn an_end_of_a_span_without_a_name_has_that_of_its_begin() {
         }
     });
     assert!(
-        lines[1].ends_with("] E request (5 ns) cpu_id=3"),
+        lines[1].ends_with("] <- request (5 ns) cpu_id=3"),
         "{lines:?}"
     );
 }

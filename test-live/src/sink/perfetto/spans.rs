@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use ::perfetto::fields::EventFields;
 use ::perfetto::tracks::Place;
 use ::perfetto::{Argument, TrackId};
+use daemon::span_lines::SpanEvent;
 
 /// Largest number of spans whose fields are remembered. With one more, all are forgotten.
 const MAX_SPANS: usize = 1 << 16;
@@ -24,27 +25,23 @@ pub(super) struct SpanFields {
 impl SpanFields {
     /// Learns from an event of this class what it says of a span.
     pub(super) fn learn(&mut self, class: &str, place: Place, fields: &EventFields) {
-        let is_of = |name: &str| {
-            let target = class.strip_suffix(name);
-            target.is_some_and(|target| target.is_empty() || target.ends_with(':'))
-        };
-        let is_new = is_of("span:new");
-        if !is_new && !is_of("span:record") && !is_of("span:close") {
+        let event = SpanEvent::of(class).map(|(event, _)| event);
+        let Some(event @ (SpanEvent::New | SpanEvent::Record | SpanEvent::Close)) = event else {
             return;
-        }
+        };
         let span = fields
             .number(&["span"])
             .and_then(|span| u64::try_from(span).ok());
         let Some(span) = span.map(|span| (place.parent, span)) else {
             return;
         };
-        if is_new || is_of("span:close") {
+        if event != SpanEvent::Record {
             // An id may be used again.
             let forgotten = self.spans.remove(&span).unwrap_or_default();
             let bytes: usize = forgotten.iter().map(Argument::bytes).sum();
             self.bytes = self.bytes.saturating_sub(bytes);
         }
-        if is_of("span:close") {
+        if event == SpanEvent::Close {
             return;
         }
         if self.spans.len() >= MAX_SPANS || self.bytes >= MAX_BYTES {

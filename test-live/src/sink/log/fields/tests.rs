@@ -8,6 +8,7 @@ use super::*;
 const SHOWN_AND_INTERNAL: Omitted = Omitted::ShownAndInternal {
     captured: "message",
     has_cpus: true,
+    has_span_ids: false,
 };
 
 pub(in crate::sink::log) fn scope(
