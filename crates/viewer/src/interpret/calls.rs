@@ -184,6 +184,21 @@ fn write_member(name: &str, value: Value, to: &mut Vec<u8>) {
     to.extend_from_slice(plain(value).to_string().as_bytes());
 }
 
+/// JSON of a record as JSON that says the same to people; `None` if it cannot be read.
+#[must_use]
+pub fn plain_json(json: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    Some(match value {
+        // The members of a record, some of which are values.
+        Value::Object(members) if !members.contains_key("kind") => {
+            let members = members.into_iter();
+            let members = members.map(|(name, value)| (name, plain(value)));
+            Value::Object(members.collect()).to_string()
+        }
+        value => plain(value).to_string(),
+    })
+}
+
 /// A value of a recording as JSON that says the same to people. What is not known stays as it is.
 fn plain(value: Value) -> Value {
     let Value::Object(mut members) = value else {

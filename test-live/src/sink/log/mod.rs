@@ -11,8 +11,8 @@
 //!   `daemon::span_lines` makes.
 //! - Events that were sent in Trace Event Format are their phase and name, with their arguments as
 //!   fields.
-//! - In a recording of CodeTracer, calls are the begin and end of a span. What defines names is not
-//!   shown.
+//! - In a recording of CodeTracer, calls are the begin and end of a span, and other lines say what
+//!   the program has done. What defines names and numbers is not shown.
 //! - A field `message` is shown after the name, without its own.
 //! - Left out are the fields that the head of the line shows, those of the packet context that
 //!   describe the packet, those whose names begin with `_`, and empty structures.
@@ -20,6 +20,7 @@
 
 mod fields;
 mod line;
+mod recording;
 mod sent;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ mod tests;
 use std::io::Write;
 
 use ::tef::ctf::RecordDecoder;
-use ::tef::json_args::{has_json_args, visit_object};
+use ::tef::json_args::has_json_args;
 use ctf::decode::{Event, FieldError, LostEvents};
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
@@ -219,15 +220,11 @@ impl<W: Write> Log<W> {
         }
         let environment = head.environment;
         let context = &self.fields.head;
-        let is_recording = environment.is_recording;
         // The number of the innermost namespace is the one that the program itself sees.
         let pid = context.vpid.or(context.pid).or(environment.process);
         let tid = context.vtid.or(context.tid);
-        // The contexts of a recording say nothing.
-        let (pid, tid) = (pid.filter(|_| !is_recording), tid.filter(|_| !is_recording));
         let thread = environment.thread(tid);
         let key = match thread {
-            _ if is_recording => recording_thread(head),
             Some(tid) => head.thread(pid, Thread::Id(OwnerKey::Number(tid))),
             None => head.thread(pid, Thread::Cpu(context.cpu.unwrap_or(0))),
         };
@@ -288,41 +285,6 @@ impl<W: Write> Log<W> {
             self.spans.begin(key, head.trace.0, span(name), ());
         }
         Ok(())
-    }
-
-    /// Writes the begin or end of a call in a recording of CodeTracer.
-    fn write_call(&mut self, head: Head<'_>, call: &CallRecord) {
-        let (phase, name, args) = match call {
-            CallRecord::Begin(name, args) => ("B", name, args),
-            CallRecord::End(name, args) => ("E", name, args),
-            CallRecord::None | CallRecord::Instant => return,
-        };
-        self.fields.begin_event(Omitted::Nothing);
-        // A call has the members of an object, without the braces.
-        let args = format!("{{{}}}", String::from_utf8_lossy(args));
-        if !visit_object(&args, &mut self.fields) {
-            self.fields.push_text("args", &args);
-        }
-        let key = recording_thread(head);
-        let edge = span_edge(name, head.nanoseconds());
-        let mut ended = EndedSpan::default();
-        if phase == "E" {
-            ended = self.spans.end(&key, edge);
-        }
-        let source = EventSource {
-            host: head.environment.host.unwrap_or_default(),
-            program: head.environment.process_name.unwrap_or_default(),
-            pid: None,
-            tid: None,
-        };
-        let depth = self.spans.depth(&key);
-        self.line.begin(head.time, source, head.log_level, depth);
-        self.line.push_phase(phase, name);
-        self.line.push_duration(ended.duration);
-        self.line.end(self.fields.texts(), &mut self.out);
-        if phase == "B" {
-            self.spans.begin(key, head.trace.0, edge, ());
-        }
     }
 
     fn write_loss(&mut self, loss: &Loss, origin: Origin<'_>) {
@@ -406,15 +368,6 @@ fn span_edge(name: &str, time: Option<i64>) -> SpanEdge<'_> {
     }
 }
 
-/// The one thread of a recording.
-fn recording_thread(head: Head<'_>) -> ThreadKey {
-    ThreadKey {
-        host: Host::OfTrace(head.trace),
-        process: None,
-        thread: Thread::Id(OwnerKey::Number(0)),
-    }
-}
-
 impl<W: Write> Sink for Log<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
         let head = self.head(event, origin);
@@ -423,20 +376,9 @@ impl<W: Write> Sink for Log<W> {
             return Ok(buffer::write_if_full(&mut self.out, &mut self.output)?);
         }
         match self.recordings.record(event, trace)? {
-            Some(CallRecord::None) => return Ok(()),
-            Some(call @ (CallRecord::Begin(..) | CallRecord::End(..))) => {
-                // Copied, because the rest of the sink changes while the name is in use.
-                let program = self.recordings.program(trace).map(str::to_owned);
-                let environment = head.environment.of_program(program.as_deref());
-                self.write_call(
-                    Head {
-                        environment,
-                        ..head
-                    },
-                    &call,
-                );
-            }
-            Some(CallRecord::Instant) | None => {
+            Some(CallRecord::None) => {}
+            Some(record) => self.write_recorded(event, head, &record)?,
+            None => {
                 let kind = self.kinds.kind(event, trace);
                 self.write_declared(head, &kind, true, |fields| event.visit(fields))?;
             }

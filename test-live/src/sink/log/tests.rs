@@ -399,23 +399,65 @@ fn an_end_of_a_span_without_a_name_has_that_of_its_begin() {
 }
 
 #[test]
-fn calls_of_a_recording_are_begins_and_ends() {
+fn a_recording_says_what_the_program_did_without_numbers_of_records() {
     let lines = plain_lines(|log| {
         let mut of_recording = head("ct:call", 0);
         of_recording.environment = of_recording.environment.of_program(Some("prog.rb"));
-        let begin = CallRecord::Begin("sum".to_owned(), br#""xs":[5],"n":null"#.to_vec());
-        log.write_call(of_recording, &begin);
-        show(log, of_recording, None, |to| number(to, "line", 7));
+        log.write_call_begin(of_recording, "sum", br#""xs":[5],"n":null"#);
+        let int = r#"{"kind":"Int","i":5,"type_id":1}"#;
+        let list = format!(r#"{{"kind":"Tuple","elements":[{int}],"type_id":1}}"#);
+        let cell = format!(r#"{{"place":1,"value":{int}}}"#);
+        for (class, captured, members, content) in [
+            ("ct:step", "value", ["file", "a b.rb"], ""),
+            ("ct:value", "value", ["variable", "xs"], &*list),
+            ("ct:value", "value", ["variable", "bad"], "{\u{1b}"),
+            ("ct:log", "content", ["metadata", ""], "a\nb\u{1b}\n"),
+            ("ct:log", "content", ["metadata", "m"], ""),
+            ("ct:other", "json", ["kind", "CellValue"], &cell),
+            ("ct:other", "json", ["kind", "Asm"], r#"["push 1"]"#),
+            ("ct:drop_last_step", "value", ["", ""], ""),
+        ] {
+            log.fields.begin_event(Omitted::ShownAndInternal {
+                captured,
+                has_cpus: false,
+                has_span_ids: false,
+            });
+            scope(&mut log.fields, Scope::PacketContext, |to| {
+                number(to, "first_record", 3);
+            });
+            scope(&mut log.fields, Scope::Payload, |to| {
+                number(to, "path_id", 0);
+                match class {
+                    "ct:step" => number(to, "line", 7),
+                    "ct:log" => number(to, "kind", 11),
+                    _ => {}
+                }
+                text(to, members[0], members[1]);
+                text(to, captured, content);
+            });
+            log.write_moment(Head {
+                name: class,
+                ..of_recording
+            });
+        }
         of_recording.time = Some(ShownTime::near(20));
-        let end = CallRecord::End("sum".to_owned(), br#""return":6"#.to_vec());
-        log.write_call(of_recording, &end);
+        log.write_call_end(of_recording, "sum", br#""return":6"#);
     });
+    let time = "00:00:00.000000000 web1 prog.rb ";
+    let within = |text: &str| format!("{time}    {text}");
     assert_eq!(
         lines,
         [
-            "00:00:00.000000000 web1 prog.rb B sum xs=[5] n=null",
-            "00:00:00.000000000 web1 app     ct:call line=7 cpu_id=3",
-            "00:00:00.000000020 web1 prog.rb E sum (20 ns) return=6",
+            format!("{time}-> sum xs=[5] n=null"),
+            within(r#"step "a b.rb":7"#),
+            within("value xs=[5]"),
+            within(r#"value bad="{\u{1b}""#),
+            within(r"error: a\nb\u{1b}"),
+            within("error:  metadata=m"),
+            within("CellValue {place=1,value=5}"),
+            within(r#"Asm ["push 1"]"#),
+            within("drop last step"),
+            "00:00:00.000000020 web1 prog.rb <- sum (20 ns) return=6".to_owned(),
         ]
     );
 }
