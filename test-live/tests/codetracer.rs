@@ -203,6 +203,30 @@ fn several_recordings_are_refused_by_name_and_none_is_an_error() {
 }
 
 #[test]
+fn a_limit_counts_the_lines_of_a_recording_that_are_shown() {
+    let temporary = TempDir::new().unwrap();
+    let (trace, out) = (temporary.path().join("trace"), temporary.path().join("log"));
+    write_trace(&trace, 1, &demo(), 5, |_| false);
+    let lines = |options: &[&str]| -> Vec<String> {
+        let words = ["--sink", "log", "-o", out.to_str().unwrap()];
+        view(&[&words[..], options].concat(), &trace).unwrap();
+        let text = fs::read_to_string(&out).unwrap();
+        text.lines().map(str::to_owned).collect()
+    };
+    let all = lines(&[]);
+    assert!(all.len() < demo().len(), "definitions are not shown");
+    let shown = |line: &str| line.split_once(" main.small ").unwrap().1.to_owned();
+    let first: Vec<_> = all.iter().take(3).map(|line| shown(line)).collect();
+    assert_eq!(
+        first,
+        ["-> <toplevel>", "    step main.small:1", "    value n=3"]
+    );
+    for limit in [1, 2, 10, all.len()] {
+        assert_eq!(lines(&["--limit", &limit.to_string()]), all[..limit]);
+    }
+}
+
+#[test]
 fn calls_are_nested_spans_in_trace_event_format() {
     let temporary = TempDir::new().unwrap();
     let (trace, out) = (

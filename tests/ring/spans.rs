@@ -224,6 +224,16 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
     print.signal(Signal::INT);
     let printed = print.wait().expect_success();
     assert_eq!(printed.len(), logged.len());
+    let limited = ["--no-follow", "--sink=log", "--limit=9"];
+    let limited = test_live::read(&lab, &limited, &relay.output);
+    assert_eq!(limited.expect_success(), logged[..9]);
+    // The filter lets only `span:new` of the events of the span through: it is shown as a whole.
+    let filtered = ["--no-follow", "--sink=log", "--filter=n == 3"];
+    let filtered = test_live::read(&lab, &filtered, &relay.output);
+    let is_of_request = |line: &&String| line.contains("n=3 ") || line.contains("n=3}");
+    let of_request: Vec<_> = logged.iter().filter(is_of_request).cloned().collect();
+    assert_eq!(of_request.len(), 3, "{of_request:?}");
+    assert_eq!(filtered.expect_success(), of_request);
     let logged: Vec<_> = logged
         .iter()
         .map(|line| line.replacen(&host, " ", 1))

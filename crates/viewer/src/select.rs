@@ -32,7 +32,7 @@ pub struct Selection {
     pub end: Option<Bound>,
     /// The filter that events have to match.
     pub filter: Option<Filter>,
-    /// No more events than this.
+    /// No more events than this, of those that the sink shows.
     pub limit: Option<u64>,
     /// Whether to show nothing of traces whose metadata deviates from the specification.
     pub is_strict: bool,
@@ -292,8 +292,11 @@ impl Select {
     /// Whether `limit` has been reached before the first event.
     #[inline]
     #[must_use]
-    pub fn is_limit_reached(&self) -> bool {
-        self.selection.limit == Some(self.tally.events)
+    pub fn is_limit_reached(&mut self) -> bool {
+        let Some(limit) = self.selection.limit else {
+            return false;
+        };
+        self.sink.sink().shown_events(self.tally.events) >= limit
     }
 }
 
@@ -335,7 +338,8 @@ impl Stage for Select {
             && !filter.matches(event, origin)
         {
             self.sink.sink().filtered_out(event, origin)?;
-            return Ok(true);
+            // The sink may have shown that something has ended.
+            return Ok(!self.is_limit_reached());
         }
         self.sink.sink().event(event, origin)?;
         self.tally.events += 1;

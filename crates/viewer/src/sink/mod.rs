@@ -33,6 +33,12 @@ pub trait Sink {
         Ok(())
     }
 
+    /// The number of events that the output shows, of `events` that the sink was given. An event may
+    /// be nothing that users see, as the definition of a name.
+    fn shown_events(&self, events: u64) -> u64 {
+        events
+    }
+
     /// Shows events or packets that were lost, where that was found. Losses are reported on
     /// standard error in any case: a sink whose form has no place for them does nothing.
     ///

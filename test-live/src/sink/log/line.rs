@@ -8,6 +8,8 @@ use crate::sink::text::{ShownTime, Times};
 #[derive(Debug)]
 pub(super) struct LineWriter {
     pub(super) times: Times,
+    /// The number of lines that were ended.
+    pub(super) lines: u64,
     style: LineStyle,
     line: String,
     time: Vec<u8>,
@@ -17,6 +19,7 @@ impl LineWriter {
     pub(super) fn new(times: Times, has_colors: bool) -> Self {
         Self {
             times,
+            lines: 0,
             style: LineStyle { has_colors },
             line: String::new(),
             time: Vec::new(),
@@ -109,5 +112,6 @@ impl LineWriter {
             out.extend_from_slice(text.as_bytes());
         }
         out.push(b'\n');
+        self.lines += 1;
     }
 }

@@ -98,6 +98,8 @@ pub struct Log<W> {
     kinds: RecordKinds,
     sent: RecordDecoder,
     recordings: Recordings,
+    /// The number of lines about losses.
+    loss_lines: u64,
 }
 
 /// What an event says besides its fields.
@@ -176,6 +178,7 @@ impl<W: Write> Log<W> {
             kinds: RecordKinds::default(),
             sent: RecordDecoder::default(),
             recordings: Recordings::default(),
+            loss_lines: 0,
         }
     }
 
@@ -313,6 +316,7 @@ impl<W: Write> Log<W> {
         self.line.begin(time, EventSource::default(), None, 0);
         self.line.push_loss(&what);
         self.line.end(["", ""], &mut self.out);
+        self.loss_lines += 1;
     }
 }
 
@@ -394,6 +398,10 @@ impl<W: Write> Sink for Log<W> {
             self.write_declared(head, &kind, false, |fields| event.visit(fields))?;
         }
         Ok(buffer::write_if_full(&mut self.out, &mut self.output)?)
+    }
+
+    fn shown_events(&self, _events: u64) -> u64 {
+        self.line.lines - self.loss_lines
     }
 
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
