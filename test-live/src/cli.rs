@@ -1,7 +1,7 @@
 //! The command line. Options of a sink are declared beside the sink. Options that `babeltrace2` has
 //! too are called the same.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +29,9 @@ pub use spans::{SpanGroup, SpanSort, SpansArguments};
 pub use top::TopArguments;
 pub use web::WebArguments;
 
+/// The commands, each the first word of a command line.
+const COMMANDS: [&str; 5] = ["info", "proxy", "spans", "top", "web"];
+
 /// Shortest and longest time between two samples or tables, in seconds.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
@@ -55,7 +58,7 @@ pub struct Arguments {
     /// What is read.
     #[command(flatten)]
     pub read: ReadArguments,
-    /// Exit after N events.
+    /// Exit after N events that are shown.
     #[arg(long, value_name = "N", help_heading = "Selection")]
     pub limit: Option<u64>,
 
@@ -424,10 +427,32 @@ impl Arguments {
     where
         W: Into<OsString> + Clone,
     {
-        let mut arguments = Self::parse_from(words);
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let mut arguments = Self::parse_from(&words);
+        if let Err(error) = check_no_command(&words) {
+            let mut command = Self::command();
+            command.error(ErrorKind::InvalidSubcommand, error).exit();
+        }
         arguments.read.complete_or_exit::<Self>();
         arguments
     }
+}
+
+/// Checks that no target is the name of a command, which does not come first. A viewer would wait
+/// for a host of that name.
+fn check_no_command(words: &[OsString]) -> Result<(), String> {
+    // Once more, because a target does not keep how it was written.
+    let matches = Arguments::command().try_get_matches_from(words);
+    let matches = matches.map_err(|error| error.to_string())?;
+    let mut targets = matches.get_raw("targets").into_iter().flatten();
+    let is_command = |target: &&OsStr| COMMANDS.iter().any(|command| *command == *target);
+    let Some(command) = targets.find(is_command).map(OsStr::to_string_lossy) else {
+        return Ok(());
+    };
+    Err(format!(
+        "the command '{command}' must be the first word: test-live {command} [OPTIONS] TARGET...; \
+         a host or directory of this name is net://{command} or ./{command}"
+    ))
 }
 
 impl ReadArguments {
@@ -446,6 +471,23 @@ mod tests {
     #[test]
     fn the_definition_of_the_command_line_is_valid() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_does_not_come_first_is_refused() {
+        let check = |words: &[&str]| {
+            let words = [&["test-live"], words].concat();
+            check_no_command(&words.into_iter().map(OsString::from).collect::<Vec<_>>())
+        };
+        for command in COMMANDS {
+            let error = check(&["--quiet", command, "shop"]).unwrap_err();
+            let usage = format!("test-live {command} [OPTIONS]");
+            assert!(error.contains(&usage), "{error}");
+            assert!(check(&["shop", command]).is_err());
+            let url = format!("net://{command}");
+            assert_eq!(check(&["--quiet", &url, "--filter", command]), Ok(()));
+            assert_eq!(check(&["--quiet", &format!("./{command}")]), Ok(()));
+        }
     }
 
     #[test]

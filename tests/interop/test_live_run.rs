@@ -308,6 +308,15 @@ fn what_selects_nothing_is_explained_and_exits_with_1() {
 }
 
 #[test]
+fn a_command_after_an_option_is_a_usage_error_and_no_host() {
+    let lab = Lab::new();
+    let refused = test_live::start(&lab, &["--quiet", "spans", "shop"]).wait();
+    assert_eq!(refused.status.code(), Some(2));
+    let usage = "must be the first word: test-live spans [OPTIONS] TARGET...";
+    assert!(refused.stderr.join("\n").contains(usage), "{refused:#?}");
+}
+
+#[test]
 fn a_session_that_does_not_exist_is_reported_with_similar_names() {
     let (lab, relay) = Relay::start_in_new_lab();
     let _session = Producer::open(&relay, live_session("my-session"));
