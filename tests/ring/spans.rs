@@ -250,6 +250,45 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
 }
 
 #[test]
+fn a_span_of_several_threads_and_one_that_is_never_entered_are_printed_once() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let agent = Agent::start(&lab, &relay, &[]);
+    let print = Process::start(&mut rings_command(&lab, &["--print"]));
+    let mut app = command(&lab, binaries::ring_app());
+    let app = app.args(["--requests", "0", "--tasks", "1"]);
+    Process::start(app).wait().expect_success();
+    wait_until("everything is printed", || {
+        print.stdout().iter().any(|line| line.ends_with("finished"))
+    });
+    print.signal(Signal::INT);
+    let printed = print.wait().expect_success();
+    agent.stop(&lab);
+    let logged = test_live::read(&lab, &["--no-follow", "--sink=log"], &relay.output);
+    let text = |line: &String| line.split_once("INFO  ").unwrap().1.to_owned();
+    let printed: Vec<_> = printed.iter().map(text).collect();
+    let logged: Vec<_> = logged.expect_success().iter().map(text).collect();
+    assert_eq!(printed, logged);
+    // The end says how long it took, and how much of that threads were in the span.
+    let (end, times) = printed[4].split_once(" (").unwrap();
+    assert!(
+        times.contains("s, busy ") && times.ends_with("s)"),
+        "{times}"
+    );
+    let others = [1, 2, 3, 5, 6].map(|line| &*printed[line]);
+    assert_eq!(end, "app: <- task{n=0 result=done}");
+    assert_eq!(
+        others,
+        [
+            "app: -> task{n=0}",
+            "    app: task waits",
+            "    app: task goes on",
+            "app: <- cancelled{n=0} (never entered)",
+            "app: finished",
+        ]
+    );
+}
+
+#[test]
 fn spans_of_rings_take_as_long_as_their_enter_and_exit_events_say() {
     let (lab, relay) = Relay::start_in_new_lab();
     let agent = Agent::start(&lab, &relay, &[]);

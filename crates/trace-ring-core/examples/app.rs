@@ -20,6 +20,7 @@ Options:
   --busy         serve requests until the program is stopped, as fast as possible
   --interval MS  wait so many milliseconds after each request
   --threads N    serve them on N threads (default: 1)
+  --tasks N      then run N tasks, each of them on two threads, one after the other (default: 0)
   --kill         end with SIGKILL in the middle of the last request
 ";
 
@@ -29,6 +30,7 @@ struct Options {
     /// Requests of each thread.
     requests: u64,
     threads: u64,
+    tasks: u64,
     interval: Duration,
     is_killed: bool,
 }
@@ -37,6 +39,7 @@ fn parse_options() -> Option<Options> {
     let mut options = Options {
         requests: 10,
         threads: 1,
+        tasks: 0,
         interval: Duration::ZERO,
         is_killed: false,
     };
@@ -48,6 +51,7 @@ fn parse_options() -> Option<Options> {
             "--busy" => options.requests = u64::MAX,
             "--interval" => options.interval = Duration::from_millis(number()?),
             "--threads" => options.threads = number()?,
+            "--tasks" => options.tasks = number()?,
             "--kill" => options.is_killed = true,
             _ => return None,
         }
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
             scope.spawn(move || serve(thread, options));
         }
     });
+    (0..options.tasks).for_each(run_task);
     info!("finished");
     ExitCode::SUCCESS
 }
@@ -85,6 +90,19 @@ fn serve(thread: u64, options: Options) {
             std::thread::sleep(options.interval);
         }
     }
+}
+
+/// A span that is entered twice, on two threads, and one that is never entered.
+fn run_task(n: u64) {
+    let span = info_span!("task", n, result = Empty);
+    span.in_scope(|| info!("task waits"));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            span.in_scope(|| info!("task goes on"));
+            span.record("result", "done");
+        });
+    });
+    drop(info_span!("cancelled", n));
 }
 
 fn handle_request(thread: u64, n: u64, is_killed: bool) {
