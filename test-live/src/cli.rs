@@ -486,7 +486,6 @@ mod tests {
             assert!(check(&["shop", command]).is_err());
             let url = format!("net://{command}");
             assert_eq!(check(&["--quiet", &url, "--filter", command]), Ok(()));
-            assert_eq!(check(&["--quiet", &format!("./{command}")]), Ok(()));
         }
     }
 

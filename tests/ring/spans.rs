@@ -156,8 +156,8 @@ fn assert_printed_requests(lines: &[String]) -> u64 {
     unreachable!()
 }
 
-/// Checks the recorded lines of the thread that serves requests: those of whole requests, in order. The last
-/// request is the one in which the program was killed. Returns the number of requests.
+/// Checks the recorded lines of the thread that serves requests: those of whole requests, in order.
+/// The last request is the one in which the program was killed. Returns the number of requests.
 fn assert_requests(lines: &[&String]) -> u64 {
     let id = |line: &str| -> u64 {
         let (_, rest) = line.split_once("{ span = ").unwrap();

@@ -33,8 +33,8 @@ pub trait Sink {
         Ok(())
     }
 
-    /// The number of events that the output shows, of `events` that the sink was given. An event may
-    /// be nothing that users see, as the definition of a name.
+    /// The number of events that the output shows, of `events` that the sink was given. An event
+    /// may be nothing that users see, as the definition of a name.
     fn shown_events(&self, events: u64) -> u64 {
         events
     }
