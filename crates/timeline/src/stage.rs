@@ -2,9 +2,10 @@
 //! into records: which of them begin and end spans is decided in the same place.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use ctf::decode::Event;
+use ctf::decode::{Event, FieldError};
 use ctf::metadata::Trace;
 use daemon::output::print_message;
 use viewer::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
@@ -13,8 +14,9 @@ use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::debug_info::EventLocations;
 use viewer::interpret::environment::Environment;
 use viewer::interpret::interpreted_fields::InterpretedFields;
-use viewer::interpret::kind::{RecordKind, RecordKinds};
+use viewer::interpret::kind::RecordKind;
 use viewer::interpret::name_numbers::shortened;
+use viewer::keys::{KeyMap, RecentMap};
 use viewer::mux::{Stage, is_since_1970};
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::sources::SessionStage;
@@ -45,6 +47,23 @@ struct Place {
 /// Whose an event is, as its contexts say: process, thread and CPU.
 type EventOwner = (Option<i64>, Option<i64>, Option<i64>);
 
+/// What is the same for all events of a class.
+struct ClassState {
+    trace: TraceKey,
+    /// The number of event classes in the stream class when the kind was found: the other half of a
+    /// pair may come later.
+    declared: usize,
+    kind: RecordKind,
+    /// The number of the name of the class.
+    name: u32,
+    /// The number of the name of the span that its events begin or end, if it is known by the
+    /// class; else that of the class.
+    span: u32,
+    has_contexts: bool,
+    /// Whether the times of its events count from 1970.
+    is_unix: bool,
+}
+
 struct TraceState {
     session: Arc<Session>,
     name: String,
@@ -66,6 +85,10 @@ struct StreamState {
     info: Option<Arc<StreamInfo>>,
     /// The first and the last time in the packet that is read.
     times: Option<(i64, i64)>,
+    /// The number of the packet whose context has been decoded; 0 before the first.
+    packet: u64,
+    /// What the context of that packet says.
+    packet_fields: InterpretedFields,
 }
 
 /// Adds the events that a filter lets through to a store.
@@ -76,10 +99,11 @@ pub(super) struct TimelineStage {
     /// The names in the filter that no trace has declared, until the first event.
     undeclared: UndeclaredNames,
     sessions: HashMap<String, SessionState>,
-    traces: HashMap<TraceKey, TraceState>,
-    streams: HashMap<StreamKey, StreamState>,
+    traces: KeyMap<TraceKey, TraceState>,
+    streams: RecentMap<StreamState>,
     tracks: ThreadTracks,
-    kinds: RecordKinds,
+    /// The event classes of traces that have not ended, by their ordinals.
+    classes: RecentMap<Rc<ClassState>>,
     recordings: Recordings,
     sent: SentEvents,
     fields: InterpretedFields,
@@ -96,10 +120,10 @@ impl TimelineStage {
             filter,
             undeclared: undeclared.unwrap_or_default(),
             sessions: HashMap::new(),
-            traces: HashMap::new(),
-            streams: HashMap::new(),
+            traces: KeyMap::default(),
+            streams: RecentMap::default(),
             tracks: ThreadTracks::default(),
-            kinds: RecordKinds::default(),
+            classes: RecentMap::default(),
             recordings: Recordings::default(),
             sent,
             fields: InterpretedFields::default(),
@@ -149,9 +173,11 @@ impl TimelineStage {
         };
         // Cloned, because the stage changes while the session is in use.
         let session = Arc::clone(&state.session);
+        let Some(class) = self.class(event, origin.trace.key) else {
+            return Ok(());
+        };
         if is_shown {
-            let is_unix = is_since_1970(event.trace(), event.stream_class());
-            session.add_event(event.time(), is_unix);
+            session.add_event(event.time(), class.is_unix);
         }
         let Some(time) = event.time() else {
             return Ok(());
@@ -159,10 +185,10 @@ impl TimelineStage {
         if is_shown {
             self.store.count_event(time);
         }
-        let class = event.class().name().unwrap_or("<unknown>");
         if let Some(sent) = self.sent.record(event, origin.trace.key, &self.store)? {
-            if let Some(time) = sent.time() {
-                let stream = self.streams.entry(origin.stream.key).or_default();
+            if let Some(time) = sent.time()
+                && let Some(stream) = self.stream(origin.stream.key)
+            {
                 stream.add_time(time);
             }
             self.apply_sent(&sent, &session, origin, place, is_shown);
@@ -172,16 +198,8 @@ impl TimelineStage {
         if matches!(call, Some(CallRecord::None)) {
             return Ok(());
         }
-        let kind = self.kinds.kind(event, origin.trace.key);
         let function = origin.locations.and_then(EventLocations::function_name);
-        self.fields.clear();
-        event.visit_packet_context(&mut self.fields)?;
-        // Nothing in the payload of other events counts here: not decoding it saves most of the
-        // time.
-        match kind.is_generic() || is_function(&kind) {
-            true => event.visit_fields(&mut self.fields)?,
-            false => event.visit_contexts(&mut self.fields)?,
-        }
+        self.visit_fields(event, origin, &class)?;
         let found = self.place_of(event, &session, origin);
         let Place {
             track, is_thread, ..
@@ -190,12 +208,57 @@ impl TimelineStage {
             Some(CallRecord::Begin(name, _)) => Action::Begin(self.store.name(name)),
             Some(CallRecord::End(name, _)) => Action::End(Some(self.store.name(name))),
             _ => {
-                let fits = kind.fits(is_thread, found.is_kernel);
-                self.action(&kind, fits, class, function, time)
+                let fits = class.kind.fits(is_thread, found.is_kernel);
+                self.action(&class, fits, function, time)
             }
         };
         self.apply(&track, action, time, place, is_shown);
         Ok(())
+    }
+
+    fn stream(&mut self, stream: StreamKey) -> Option<&mut StreamState> {
+        self.streams.get_or_insert(stream.0, StreamState::default)
+    }
+
+    /// What is known of the class of an event. Found anew when there are more classes.
+    fn class(&mut self, event: &Event<'_>, trace: TraceKey) -> Option<Rc<ClassState>> {
+        let ordinal = event.class().ordinal() as u64;
+        let store = &self.store;
+        let new = || Rc::new(ClassState::new(event, trace, store));
+        let class = self.classes.get_or_insert(ordinal, new)?;
+        if class.declared != event.stream_class().events().len() {
+            *class = Rc::new(ClassState::new(event, trace, store));
+        }
+        Some(Rc::clone(class))
+    }
+
+    /// Decodes the fields of an event that count here.
+    fn visit_fields(
+        &mut self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        class: &ClassState,
+    ) -> Result<(), FieldError> {
+        let stream = self
+            .streams
+            .get_or_insert(origin.stream.key.0, StreamState::default);
+        let Some(stream) = stream else {
+            return Ok(());
+        };
+        // Once for all events of a packet.
+        if stream.packet != event.packet() {
+            stream.packet_fields.clear();
+            event.visit_packet_context(&mut stream.packet_fields)?;
+            stream.packet = event.packet();
+        }
+        self.fields.begin_event(&stream.packet_fields);
+        // Nothing in the payload of other events counts here: not decoding it saves most of the
+        // time.
+        match class.kind.is_generic() || is_function(&class.kind) {
+            true => event.visit_fields(&mut self.fields),
+            false if class.has_contexts => event.visit_contexts(&mut self.fields),
+            false => Ok(()),
+        }
     }
 
     /// The track of an event that says by its contexts whose it is. Losses of its stream are shown
@@ -203,7 +266,9 @@ impl TimelineStage {
     fn place_of(&mut self, event: &Event<'_>, session: &Arc<Session>, origin: Origin<'_>) -> Place {
         let fields = &self.fields;
         let owner = (fields.process(), fields.thread(), fields.cpu);
-        let stream = self.streams.get(&origin.stream.key);
+        let stream = self
+            .streams
+            .get_or_insert(origin.stream.key.0, StreamState::default);
         let last = stream.and_then(|stream| stream.place.as_ref());
         let is_same = |place: &&Place| place.owner == owner && !place.track.is_ended();
         if let Some(place) = last.filter(is_same) {
@@ -215,8 +280,10 @@ impl TimelineStage {
         if self.tracks.is_shared(&place.track) {
             return place;
         }
-        let stream = self.streams.entry(origin.stream.key).or_default();
-        stream.place.insert(place).clone()
+        match self.stream(origin.stream.key) {
+            Some(stream) => stream.place.insert(place).clone(),
+            None => place,
+        }
     }
 
     fn find_place(
@@ -263,18 +330,17 @@ impl TimelineStage {
     /// of the function that it enters or leaves, if that is known.
     fn action(
         &self,
-        kind: &RecordKind,
+        class: &ClassState,
         fits: bool,
-        class: &str,
         function: Option<&str>,
         time: i64,
     ) -> Action {
         let fields = &self.fields;
-        let text = |text: &[u8]| -> u32 {
-            let name = String::from_utf8_lossy(text);
-            self.store.name(if name.is_empty() { class } else { &name })
+        let text = |text: &[u8]| match text {
+            [] => class.name,
+            text => self.store.name(&String::from_utf8_lossy(text)),
         };
-        match kind {
+        match &class.kind {
             RecordKind::Record => {
                 let name = text(&fields.name);
                 let duration = i64::try_from(fields.duration).unwrap_or(0);
@@ -286,7 +352,7 @@ impl TimelineStage {
                 }
             }
             RecordKind::Log => Action::Instant(text(&fields.message), time),
-            _ if !fits => Action::Instant(self.store.name(class), time),
+            _ if !fits => Action::Instant(class.name, time),
             RecordKind::SpanEnter => match fields.span {
                 Some(id) => Action::Enter(text(&fields.name), id),
                 None => Action::Begin(text(&fields.name)),
@@ -296,21 +362,19 @@ impl TimelineStage {
                 None if fields.name.is_empty() => Action::End(None),
                 None => Action::End(Some(text(&fields.name))),
             },
-            RecordKind::Begin(span) => Action::Begin(self.store.name(&span.name)),
-            RecordKind::End(span) => Action::End(Some(self.store.name(&span.name))),
+            RecordKind::Begin(_) => Action::Begin(class.span),
+            RecordKind::End(_) => Action::End(Some(class.span)),
             RecordKind::FunctionEntry | RecordKind::FunctionExit => {
                 let address = || fields.address.map(|address| format!("{address:#x}"));
                 let name = function.map(str::to_owned).or_else(address);
                 let name = name.map(|name| self.store.name(&name));
-                match kind {
-                    RecordKind::FunctionEntry => {
-                        Action::Begin(name.unwrap_or_else(|| self.store.name(class)))
-                    }
+                match class.kind {
+                    RecordKind::FunctionEntry => Action::Begin(name.unwrap_or(class.name)),
                     // `cyg_profile_fast` does not say which function ends.
                     _ => Action::End(name),
                 }
             }
-            RecordKind::Instant => Action::Instant(self.store.name(class), time),
+            RecordKind::Instant => Action::Instant(class.name, time),
         }
     }
 
@@ -413,7 +477,9 @@ impl TimelineStage {
 
     /// Remembers that a stream has events on a track, where its losses are shown too.
     fn add_stream_track(&mut self, origin: Origin<'_>, track: Arc<Track>) {
-        let stream = self.streams.entry(origin.stream.key).or_default();
+        let Some(stream) = self.stream(origin.stream.key) else {
+            return;
+        };
         if stream.tracks.last().is_some_and(|last| last.id == track.id) {
             return;
         }
@@ -423,6 +489,27 @@ impl TimelineStage {
             stream.tracks.remove(0);
         }
         stream.tracks.push(track);
+    }
+}
+
+impl ClassState {
+    fn new(event: &Event<'_>, trace: TraceKey, store: &Store) -> Self {
+        let (stream, class) = (event.stream_class(), event.class());
+        let kind = RecordKind::of_event(event);
+        let name = store.name(class.name().unwrap_or("<unknown>"));
+        let span = match &kind {
+            RecordKind::Begin(span) | RecordKind::End(span) => store.name(&span.name),
+            _ => name,
+        };
+        Self {
+            trace,
+            declared: stream.events().len(),
+            kind,
+            name,
+            span,
+            has_contexts: stream.event_context().is_some() || class.context().is_some(),
+            is_unix: is_since_1970(event.trace(), stream),
+        }
     }
 }
 
@@ -469,7 +556,9 @@ impl Stage for TimelineStage {
         _time: Option<Nanoseconds>,
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
-        let stream = self.streams.entry(origin.stream.key).or_default();
+        let Some(stream) = self.stream(origin.stream.key) else {
+            return Ok(true);
+        };
         let place = stream.next;
         stream.next.event = place.event.saturating_add(1);
         if let Some(time) = event.time() {
@@ -494,7 +583,12 @@ impl Stage for TimelineStage {
     }
 
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
-        let stream = self.streams.entry(origin.stream.key).or_default();
+        let stream = self
+            .streams
+            .get_or_insert(origin.stream.key.0, StreamState::default);
+        let Some(stream) = stream else {
+            return Ok(());
+        };
         stream.end_packet(&self.log);
         // One copy, which all packets of the stream in the log share.
         let info = stream
@@ -522,7 +616,12 @@ impl Stage for TimelineStage {
             return Ok(());
         };
         let session = Arc::clone(&state.session);
-        let stream = self.streams.entry(origin.stream.key).or_default();
+        let stream = self
+            .streams
+            .get_or_insert(origin.stream.key.0, StreamState::default);
+        let Some(stream) = stream else {
+            return Ok(());
+        };
         // A stream that has had no event has no track yet, but its losses have to be seen.
         if stream.tracks.is_empty() {
             let name = origin.stream.name.rsplit('/').next().unwrap_or_default();
@@ -536,13 +635,13 @@ impl Stage for TimelineStage {
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
-        if let Some(mut stream) = self.streams.remove(&stream) {
+        if let Some(mut stream) = self.streams.remove(stream.0) {
             stream.end_packet(&self.log);
         }
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
-        self.kinds.forget_trace(trace);
+        self.classes.retain(|_, class| class.trace != trace);
         self.recordings.forget_trace(trace);
         self.log.end_trace(trace);
         let Some(ended) = self.traces.remove(&trace) else {

@@ -70,15 +70,13 @@ impl<V> RecentMap<V> {
         });
     }
 
-    /// Removes the value of `key`.
-    pub fn remove(&mut self, key: u64) {
-        if let Some(place) = self.places.remove(&key) {
-            self.values.remove(place);
-        }
+    /// Removes the value of `key`, and returns it.
+    pub fn remove(&mut self, key: u64) -> Option<V> {
         // Cleared even if it belongs to another key, which is found by its hash then.
         if let Some(recent) = self.recent.get_mut(low_bits(key)) {
             *recent = None;
         }
+        self.values.remove(self.places.remove(&key)?)
     }
 
     /// Whether there is no value.

@@ -91,6 +91,16 @@ impl InterpretedFields {
         (self.in_payload, self.depth, self.member) = (false, 0, None);
     }
 
+    /// Forgets the event before, for one of which the context of its packet is known.
+    #[inline]
+    pub fn begin_event(&mut self, packet: &Self) {
+        self.clear();
+        (self.vpid, self.vtid, self.pid, self.tid) =
+            (packet.vpid, packet.vtid, packet.pid, packet.tid);
+        self.cpu = packet.cpu;
+        self.procname.extend_from_slice(&packet.procname);
+    }
+
     /// The process, as the contexts say.
     pub fn process(&self) -> Option<i64> {
         // Traces of programs have the first, traces of a kernel the second.

@@ -91,10 +91,8 @@ impl RecordKinds {
             known.kinds.clear();
         }
         let class = event.class();
-        let kind = known.kinds.entry(class.id()).or_insert_with(|| {
-            let exists = |name: &str| classes.iter().any(|class| class.name() == Some(name));
-            RecordKind::of(class.name().unwrap_or_default(), exists)
-        });
+        let kind = known.kinds.entry(class.id());
+        let kind = kind.or_insert_with(|| RecordKind::of_event(event));
         // A cheap copy, because the name of the span is shared.
         kind.clone()
     }
@@ -117,6 +115,14 @@ const FUNCTION_EXITS: [&str; 2] = [
 ];
 
 impl RecordKind {
+    /// The kind for the class of an event, by the classes that are declared so far.
+    #[must_use]
+    pub fn of_event(event: &Event<'_>) -> Self {
+        let classes = event.stream_class().events();
+        let exists = |name: &str| classes.iter().any(|class| class.name() == Some(name));
+        Self::of(event.class().name().unwrap_or_default(), exists)
+    }
+
     /// The kind for the class `name`, where `exists` says which other classes are declared.
     pub fn of(name: &str, exists: impl Fn(&str) -> bool) -> Self {
         match name {
