@@ -66,8 +66,7 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
         locations,
         located: EventLocations::default(),
     };
-    // What cannot be decoded has been reported when it was decoded first.
-    let _ = Replay::new(false).add(packet, &mut stage);
+    let added = Replay::new(false).add(packet, &mut stage);
     let function = stage.located.function_name();
     let function = function.map(|function| ("function", function));
     let located = function.into_iter().chain(stage.located.fields());
@@ -78,6 +77,15 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
             filter: None,
         })
         .collect();
+    // What cannot be decoded has been reported when it was decoded first, but the file of a
+    // recording may have changed since.
+    if let Err(error) = added {
+        fields.push(ShownField {
+            name: "error".to_owned(),
+            value: error.to_string(),
+            filter: None,
+        });
+    }
     if let Ok(Value::Object(members)) = serde_json::from_slice(&stage.json) {
         let scopes = [
             ("fields", "", ""),

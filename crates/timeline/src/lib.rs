@@ -74,7 +74,7 @@ use self::stage::{TimelineStage, write_message};
 use self::store::Store;
 use self::trace_muxes::TraceMuxes;
 
-/// Bytes of compressed packets that are kept, for the fields of events and for filters.
+/// Bytes for the packets that are kept, for the fields of events and for filters.
 const MAX_LOG_BYTES: usize = 256 << 20;
 /// Threads that serve pages.
 const SERVER_THREADS: usize = 2;

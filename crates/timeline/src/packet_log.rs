@@ -1,11 +1,13 @@
-//! The packets of the history, compressed, with the metadata to decode them again: for the fields
-//! of single events, for filters and for downloads. Bounded in bytes, metadata included: the oldest
+//! The packets of the history, with the metadata to decode them again: for the fields of single
+//! events, for filters and for downloads. Those of recordings on disk stay in their files, the
+//! others are kept compressed. Bounded in bytes, metadata included: the oldest
 //! are dropped, and with its last packet the metadata of a trace that has ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use ctf::directory::DataFile;
 use parking_lot::Mutex;
 use viewer::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
 use zstd::bulk::Compressor;
@@ -46,9 +48,17 @@ pub(super) struct LoggedPacket {
     pub(super) stream: Arc<StreamInfo>,
     /// The first and the last time of an event, in nanoseconds. Absent while events are still read.
     pub(super) times: Option<(i64, i64)>,
-    compressed: Arc<[u8]>,
+    content: PacketContent,
     /// The size in bytes before compression.
     pub(super) size: usize,
+}
+
+/// Where the bytes of a packet are.
+#[derive(Debug, Clone)]
+enum PacketContent {
+    Compressed(Arc<[u8]>),
+    /// At this offset of a file of a recording.
+    InFile(Arc<DataFile>, u64),
 }
 
 #[derive(Debug, Default)]
@@ -163,9 +173,12 @@ impl LoggedPacket {
     /// The packet as it came.
     ///
     /// # Errors
-    /// If its bytes in memory have changed.
+    /// If its bytes in memory have changed, or its file has changed or gone.
     pub(super) fn bytes(&self) -> std::io::Result<Vec<u8>> {
-        zstd::bulk::decompress(&self.compressed, self.size)
+        match &self.content {
+            PacketContent::Compressed(bytes) => zstd::bulk::decompress(bytes, self.size),
+            PacketContent::InFile(file, offset) => file.read_again(*offset, self.size),
+        }
     }
 }
 
@@ -234,15 +247,24 @@ impl PacketLog {
             .get(&trace)
             .filter(is_kept)
             .cloned()?;
-        // The log is not locked meanwhile: pages read it while a packet is compressed.
-        let (compressed, size) = self.compressor.lock().compress(packet)?;
+        let (content, size) = match packet.data_file() {
+            Some((file, offset)) => (
+                PacketContent::InFile(Arc::clone(file), *offset),
+                usize::try_from(packet.len()).ok()?,
+            ),
+            None => {
+                // The log is not locked meanwhile: pages read it while a packet is compressed.
+                let (compressed, size) = self.compressor.lock().compress(packet)?;
+                (PacketContent::Compressed(compressed), size)
+            }
+        };
         let mut log = self.packets.lock();
         trace.packets.fetch_add(1, Ordering::Relaxed);
         let logged = LoggedPacket {
             trace,
             stream: Arc::clone(stream),
             times: None,
-            compressed,
+            content,
             size,
         };
         log.bytes += cost(&logged);
@@ -330,7 +352,11 @@ impl PacketLog {
 }
 
 fn cost(packet: &LoggedPacket) -> usize {
-    packet.compressed.len() + PACKET_OVERHEAD
+    let bytes = match &packet.content {
+        PacketContent::Compressed(bytes) => bytes.len(),
+        PacketContent::InFile(..) => 0,
+    };
+    bytes + PACKET_OVERHEAD
 }
 
 #[cfg(test)]

@@ -142,7 +142,10 @@ impl Replay {
         }
         // Nothing is reserved: the callers limit how many packets there are.
         let reservation = Reservation::none(&self.memory);
-        let bytes = Packet::in_memory(packet.bytes()?, reservation);
+        let bytes = packet
+            .bytes()
+            .map_err(|error| SinkError::Sink(error.into()))?;
+        let bytes = Packet::in_memory(bytes, reservation);
         trace.mux.push_packet(stream.key, bytes, stage);
         if !self.is_ordered {
             trace.mux.run(stage, &|| false)?;

@@ -81,6 +81,12 @@ pub(super) struct Store {
     dropped_until: AtomicTime,
 }
 
+/// Adds 1 to a number that only the thread that decodes changes: it needs no locked instruction.
+fn increase(number: &AtomicU64) {
+    let increased = number.load(Ordering::Relaxed) + 1;
+    number.store(increased, Ordering::Relaxed);
+}
+
 impl Session {
     pub(super) fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Relaxed)
@@ -109,7 +115,7 @@ impl Session {
     /// Counts an event of the session, at this time if it has one.
     #[inline]
     pub(super) fn add_event(&self, time: Option<i64>, is_unix_time: bool) {
-        self.events.fetch_add(1, Ordering::Relaxed);
+        increase(&self.events);
         let Some(time) = time.and_then(Nanoseconds::new) else {
             return;
         };
@@ -315,10 +321,12 @@ impl Store {
         drop(rows);
         // A session that is opened again goes on with the tracks that had ended.
         track.is_ended.store(false, Ordering::Relaxed);
-        self.changes.fetch_add(1, Ordering::Relaxed);
+        increase(&self.changes);
         if added > 0 {
-            let kept = self.rows.fetch_add(added, Ordering::Relaxed) + added;
-            let since = self.added.fetch_add(added, Ordering::Relaxed) + added;
+            let kept = self.rows.load(Ordering::Relaxed) + added;
+            self.rows.store(kept, Ordering::Relaxed);
+            let since = self.added.load(Ordering::Relaxed) + added;
+            self.added.store(since, Ordering::Relaxed);
             // To find the oldest blocks takes a look at all tracks: it is done for many rows at
             // once.
             if kept > self.max_rows && since >= DROP_INTERVAL {

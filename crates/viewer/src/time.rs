@@ -84,7 +84,10 @@ impl AtomicTime {
     /// Sets the time if it is later, or if there is none.
     #[inline]
     pub fn fetch_max(&self, time: Nanoseconds) {
-        self.0.fetch_max(time.0.get(), Ordering::Relaxed);
+        // Only then, because a write takes the cache line from all other threads.
+        if self.0.load(Ordering::Relaxed) < time.0.get() {
+            self.0.fetch_max(time.0.get(), Ordering::Relaxed);
+        }
     }
 }
 

@@ -32,7 +32,7 @@ mod writer;
 
 pub use error::DirectoryError;
 pub use find::traces_below;
-pub use packets::{StreamReader, UnreadPacket};
+pub use packets::{DataFile, StreamReader, UnreadPacket};
 pub use streams::{PacketSummary, StreamFiles};
 pub use traces::{OpenedTraces, TraceDirectory, open};
 pub use writer::{StreamHandle, TraceWriter, WriteError};

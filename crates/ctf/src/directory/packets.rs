@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::error::DirectoryError;
 use super::streams::{PacketPlace, PacketSummary, StreamFiles};
@@ -21,6 +22,15 @@ pub struct UnreadPacket {
     pub bytes: u64,
 }
 
+/// A file of packets as it was when a reader opened it.
+#[derive(Debug)]
+pub struct DataFile {
+    path: Arc<Path>,
+    length: u64,
+    /// Absent where the file system does not know it.
+    modified: Option<SystemTime>,
+}
+
 /// Reads the packets of one stream. Holds at most one file open.
 ///
 /// Packets are copied out of the page cache rather than mapped: a file that shrinks while it is
@@ -28,7 +38,9 @@ pub struct UnreadPacket {
 #[derive(Debug)]
 pub struct StreamReader {
     packets: std::vec::IntoIter<PacketPlace>,
-    open: Option<(Arc<Path>, Arc<File>)>,
+    open: Option<Arc<File>>,
+    /// The file that was opened last.
+    file: Option<Arc<DataFile>>,
     current: Option<PacketPlace>,
     broken: Option<Arc<DirectoryError>>,
     ahead: ReadAhead,
@@ -62,6 +74,7 @@ impl StreamReader {
         Self {
             packets: packets.into_iter(),
             open: None,
+            file: None,
             current: None,
             broken: stream.broken.clone().filter(|_| is_to_end),
             ahead: ReadAhead::default(),
@@ -132,6 +145,13 @@ impl StreamReader {
         Some((&current.file, current.offset))
     }
 
+    /// The place of the packet that was read last, to read it again. `None` before the first.
+    #[must_use]
+    pub fn data_file(&self) -> Option<(Arc<DataFile>, u64)> {
+        let current = self.current.as_ref()?;
+        Some((Arc::clone(self.file.as_ref()?), current.offset))
+    }
+
     fn read(&mut self, packet: &PacketPlace, bytes: &mut Vec<u8>) -> Result<(), DirectoryError> {
         let file = self.open(packet)?;
         let next = self.packets.as_slice().first();
@@ -148,17 +168,53 @@ impl StreamReader {
 
     /// Opens the file of a packet, unless it is the one that is open.
     fn open(&mut self, packet: &PacketPlace) -> Result<Arc<File>, DirectoryError> {
-        if let Some((path, file)) = &self.open
-            && *path == packet.file
-        {
+        let known = self.file.as_ref();
+        let is_known = known.is_some_and(|known| known.path == packet.file);
+        if let Some(file) = self.open.as_ref().filter(|_| is_known) {
             return Ok(Arc::clone(file));
         }
         let file = File::open(&packet.file).map_err(|source| failed(packet, source))?;
+        if !is_known {
+            let opened = DataFile::new(&packet.file, &file);
+            self.file = Some(Arc::new(opened.map_err(|source| failed(packet, source))?));
+        }
         let file = Arc::new(file);
         // The bytes that were read ahead are those of the file before.
         self.ahead.length = 0;
-        self.open = Some((Arc::clone(&packet.file), Arc::clone(&file)));
+        self.open = Some(Arc::clone(&file));
         Ok(file)
+    }
+}
+
+impl DataFile {
+    fn new(path: &Arc<Path>, file: &File) -> io::Result<Self> {
+        let about = file.metadata()?;
+        Ok(Self {
+            path: Arc::clone(path),
+            length: about.len(),
+            modified: about.modified().ok(),
+        })
+    }
+
+    /// Reads `length` bytes at `offset` again.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has changed since it was opened first.
+    pub fn read_again(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let read = || {
+            let file = File::open(&self.path)?;
+            let now = Self::new(&self.path, &file)?;
+            if (now.length, now.modified) != (self.length, self.modified) {
+                return Err(io::Error::other("the file has changed"));
+            }
+            let mut bytes = Vec::new();
+            read_at(&file, offset, length as u64, &mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|error| {
+            let path = self.path.display();
+            io::Error::new(error.kind(), format!("cannot read {path} again: {error}"))
+        })
     }
 }
 
@@ -207,4 +263,31 @@ fn read_at(file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Re
         .map_err(|_| ErrorKind::OutOfMemory)?;
     bytes.resize(whole, 0);
     file.read_exact_at(bytes, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_packet_is_read_again_until_its_file_changes_or_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path: Arc<Path> = directory.path().join("channel_0").into();
+        std::fs::write(&path, b"onetwo").unwrap();
+        let file = DataFile::new(&path, &File::open(&path).unwrap()).unwrap();
+        assert_eq!(file.read_again(3, 3).unwrap(), b"two");
+        assert!(file.read_again(3, 4).is_err());
+        let written = File::options().write(true).open(&path).unwrap();
+        let modified = file.modified.unwrap() + Duration::from_secs(1);
+        written.set_modified(modified).unwrap();
+        let error = file.read_again(3, 3).unwrap_err().to_string();
+        assert!(
+            error.ends_with("channel_0 again: the file has changed"),
+            "{error}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        let error = file.read_again(3, 3).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use ctf::directory::DataFile;
+
 use super::budget::{MemoryBudget, Reservation};
 use super::spill::SpillExtent;
 
@@ -25,6 +27,9 @@ pub struct Packet {
     pub(crate) bytes: Vec<u8>,
     /// The place of the packet in a file. Absent if it is in memory.
     pub(crate) stored: Option<StoredPacket>,
+    /// The file of a recording that the packet is of, and its offset there in bytes. Absent if it
+    /// came otherwise.
+    pub(crate) data_file: Option<(Arc<DataFile>, u64)>,
     /// The memory that is reserved for the packet: none if it is stored.
     pub(crate) reservation: Reservation,
 }
@@ -50,6 +55,7 @@ impl Packet {
         Self {
             bytes,
             stored: None,
+            data_file: None,
             reservation,
         }
     }
@@ -79,7 +85,14 @@ impl Packet {
         // A new vector, because `clear` would keep the memory.
         self.bytes = Vec::new();
         self.stored = None;
+        self.data_file = None;
         self.reservation.release();
+    }
+
+    /// The file of a recording that the packet is of, and its offset there in bytes.
+    #[must_use]
+    pub fn data_file(&self) -> Option<&(Arc<DataFile>, u64)> {
+        self.data_file.as_ref()
     }
 
     /// The length of the packet in bytes.

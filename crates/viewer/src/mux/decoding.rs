@@ -440,12 +440,15 @@ fn next_in_files(
     // The packet before has left its memory, which this one uses again.
     if packet.reservation.grow(size) {
         packet.stored = None;
-        return reader.next(&mut packet.bytes);
+        let is_read = reader.next(&mut packet.bytes);
+        packet.data_file = reader.data_file();
+        return is_read;
     }
     packet.clear();
     let unread = reader.next_unread()?;
     Ok(unread.is_some_and(|unread| {
         packet.store_in(unread.file, unread.offset, unread.bytes);
+        packet.data_file = reader.data_file();
         true
     }))
 }
