@@ -163,6 +163,8 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     for (session, trace) in opened.complete {
         let key = TraceKey::fresh();
         stage.add_trace(key, &session, true);
+        let bytes = trace.streams.iter().map(|stream| stream.bytes()).sum();
+        stage.add_recording_bytes(key, bytes);
         muxes.add_directory(key, trace, &mut stage)?;
     }
     // The channel ends with the last source, which has a sender of its own.

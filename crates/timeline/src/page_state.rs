@@ -367,6 +367,7 @@ fn session_state(session: &Session, now: i64) -> SessionState {
         name: session.name.clone(),
         is_ended: session.is_ended(),
         is_recording: session.is_recording,
+        percent_read: session.percent_read(),
         events: session.events.load(Ordering::Relaxed),
         lost: match losses.is_empty() {
             true => String::new(),

@@ -237,6 +237,8 @@ pub(super) struct SessionState {
     pub(super) name: String,
     pub(super) is_ended: bool,
     pub(super) is_recording: bool,
+    /// What has been read of a recording, in percent.
+    pub(super) percent_read: Option<u8>,
     pub(super) events: u64,
     /// What was lost, in words; empty if nothing was.
     pub(super) lost: String,

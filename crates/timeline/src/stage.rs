@@ -141,6 +141,13 @@ impl TimelineStage {
         !self.store.sessions().is_empty()
     }
 
+    /// Adds to the bytes of packets of a recording, of which a trace has been added.
+    pub(super) fn add_recording_bytes(&self, trace: TraceKey, bytes: u64) {
+        if let Some(trace) = self.traces.get(&trace) {
+            trace.session.add_bytes(bytes);
+        }
+    }
+
     /// Shows an event with what its addresses are.
     fn show_located(
         &mut self,
@@ -328,13 +335,7 @@ impl TimelineStage {
 
     /// What an event of our own classes, of a pair or of any other class is. `function`: the name
     /// of the function that it enters or leaves, if that is known.
-    fn action(
-        &self,
-        class: &ClassState,
-        fits: bool,
-        function: Option<&str>,
-        time: i64,
-    ) -> Action {
+    fn action(&self, class: &ClassState, fits: bool, function: Option<&str>, time: i64) -> Action {
         let fields = &self.fields;
         let text = |text: &[u8]| match text {
             [] => class.name,
@@ -583,6 +584,9 @@ impl Stage for TimelineStage {
     }
 
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
+        if let Some(trace) = self.traces.get(&origin.trace.key) {
+            trace.session.add_packet(packet.len());
+        }
         let stream = self
             .streams
             .get_or_insert(origin.stream.key.0, StreamState::default);

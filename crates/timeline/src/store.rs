@@ -35,6 +35,9 @@ pub(super) struct Session {
     pub(super) is_recording: bool,
     is_ended: AtomicBool,
     pub(super) events: AtomicU64,
+    /// The bytes of packets of a recording: all, and those that have been read.
+    all_bytes: AtomicU64,
+    read_bytes: AtomicU64,
     /// The time of the latest event or loss.
     last_time: AtomicTime,
     /// The time of the latest event. Absent if the clock does not count from 1970.
@@ -88,6 +91,28 @@ fn increase(number: &AtomicU64) {
 }
 
 impl Session {
+    /// Adds to the bytes of packets that a recording has.
+    pub(super) fn add_bytes(&self, bytes: u64) {
+        self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds a packet that has been read to those of the session.
+    pub(super) fn add_packet(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What has been read of a recording, in percent; 100 only when it has ended. Absent for other
+    /// sessions.
+    pub(super) fn percent_read(&self) -> Option<u8> {
+        if !self.is_recording || self.is_ended() {
+            return self.is_recording.then_some(100);
+        }
+        let all = u128::from(self.all_bytes.load(Ordering::Relaxed)).max(1);
+        let read = u128::from(self.read_bytes.load(Ordering::Relaxed));
+        // The last packet is begun before all of its events are there.
+        u8::try_from((read * 100 / all).min(99)).ok()
+    }
+
     pub(super) fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Relaxed)
     }
@@ -183,6 +208,8 @@ impl Store {
             is_recording,
             is_ended: AtomicBool::new(false),
             events: AtomicU64::new(0),
+            all_bytes: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
             last_time: AtomicTime::default(),
             last_unix_time: AtomicTime::default(),
             losses: Mutex::default(),
@@ -412,6 +439,23 @@ mod tests {
         let row = Row::new(RowKind::Instant, time, time, 0, EventPlace::default());
         store.change_rows(track, |rows| rows.add(row));
         store.count_event(time);
+    }
+
+    #[test]
+    fn recording_is_read_in_percent_until_it_ends() {
+        let store = Store::new(1000);
+        let recording = store.add_session("recording", true);
+        assert_eq!(recording.percent_read(), Some(0));
+        recording.add_bytes(300);
+        recording.add_bytes(100);
+        recording.add_packet(172);
+        assert_eq!(recording.percent_read(), Some(43));
+        // Files may have grown since they were opened.
+        recording.add_packet(1000);
+        assert_eq!(recording.percent_read(), Some(99));
+        recording.set_ended(true);
+        assert_eq!(recording.percent_read(), Some(100));
+        assert_eq!(store.add_session("live", false).percent_read(), None);
     }
 
     #[test]

@@ -5,6 +5,8 @@ export interface SessionState {
   name: string;
   isEnded: boolean;
   isRecording: boolean;
+  /** What has been read of a recording; null for other sessions. */
+  percentRead: number | null;
   events: number;
   lost: string;
   lag: number | null;

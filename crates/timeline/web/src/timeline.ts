@@ -310,7 +310,7 @@ export class Timeline {
       context.fillRect(0, top, width, lane.height);
       context.fillStyle = theme.line;
       context.fillRect(0, top + lane.height - 1, width, 1);
-      const { isEnded, isRecording, events, lost, lag } = lane.session;
+      const { isEnded, isRecording, percentRead, events, lost, lag } = lane.session;
       context.fillStyle = isEnded ? theme.quiet : isRecording ? theme.accent : "#1f9d55";
       context.beginPath();
       context.arc(32, middle, 4, 0, 2 * Math.PI);
@@ -321,7 +321,7 @@ export class Timeline {
       context.fillText(lane.label, 44, middle);
       let x = 44 + textWidth(context, lane.label) + 14;
       context.font = LABEL_FONT;
-      const facts = [isEnded ? "ended" : isRecording ? "recording" : "live", `${count(events)} events`];
+      const facts = [isEnded ? "ended" : isRecording ? `reading ${percentRead} %` : "live", `${count(events)} events`];
       if (lag !== null) {
         facts.push(`latest ${duration(Math.max(0, lag) * 1e6)} ago`);
       }
