@@ -8,10 +8,10 @@
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `locations`,
 //! `packet_log`, `replay` and `matches` (the packets of the history, decoded again for single
 //! events and filters), `block`, `track` and `view` (the rows of one track, and what is seen of
-//! them), `histogram`, `store`, `thread_tracks`, `sent` and `stage` (from events to rows),
-//! `trace_muxes`, `archive` and `download` (files of a range), `search`, `span_graph` and `summary`
-//! (what a range amounts to), `details` (of one event), `protocol`, `page_state`, `access`,
-//! `write_timeout`, `server`.
+//! them), `histogram`, `store`, `thread_tracks`, `sent`, `stage_state` and `stage` (from events to
+//! rows), `trace_muxes`, `archive` and `download` (files of a range), `search`, `span_graph` and
+//! `summary` (what a range amounts to), `details` (of one event), `protocol`, `page_state`,
+//! `access`, `write_timeout`, `server`.
 
 mod access;
 mod archive;
@@ -32,6 +32,7 @@ mod sent;
 mod server;
 mod span_graph;
 mod stage;
+mod stage_state;
 mod store;
 mod summary;
 mod thread_tracks;

@@ -387,16 +387,10 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
             None => {
                 if next_state <= Instant::now() {
                     next_state = Instant::now() + STATE_INTERVAL;
-                    let store = Arc::clone(&shared.store);
-                    let made =
-                        run_blocking(page, move |page| page.state_message(&store, unix_time()));
-                    let Some((made, state)) = made.await else {
+                    let Some(told) = send_state(page, &mut socket, &shared.store).await else {
                         return;
                     };
-                    page = made;
-                    if !send_json(&mut socket, &state).await {
-                        return;
-                    }
+                    page = told;
                 }
                 if Instant::now() < next_frame {
                     continue;
@@ -456,6 +450,18 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
             return;
         }
     }
+}
+
+/// Tells a page what has changed; `None` if it has gone.
+async fn send_state(
+    page: PageState,
+    socket: &mut WebSocket,
+    store: &Arc<Store>,
+) -> Option<PageState> {
+    let store = Arc::clone(store);
+    let made = run_blocking(page, move |page| page.state_message(&store, unix_time()));
+    let (page, state) = made.await?;
+    send_json(socket, &state).await.then_some(page)
 }
 
 /// Does work for a page that takes longer than an event loop may wait.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ctf::decode::{Event, FieldError};
 use ctf::metadata::Trace;
 use daemon::output::print_message;
-use viewer::attach::{Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
+use viewer::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use viewer::filter::{Filter, UndeclaredNames};
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::debug_info::EventLocations;
@@ -17,7 +17,7 @@ use viewer::interpret::interpreted_fields::InterpretedFields;
 use viewer::interpret::kind::RecordKind;
 use viewer::interpret::name_numbers::shortened;
 use viewer::keys::{KeyMap, RecentMap};
-use viewer::mux::{Stage, is_since_1970};
+use viewer::mux::Stage;
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::sources::SessionStage;
 use viewer::terminal::printable;
@@ -26,43 +26,10 @@ use viewer::time::Nanoseconds;
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace, Row, RowKind};
 use super::sent::{SentAction, SentEvents};
+use super::stage_state::{ClassState, EventOwner, Place, StreamState};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
 use super::track::TrackRows;
-
-/// Tracks of a stream on which its losses are shown.
-const MAX_TRACKS_WITH_LOSSES: usize = 64;
-
-/// A track of a stream, and what is known of the events that come there.
-#[derive(Clone)]
-struct Place {
-    track: Arc<Track>,
-    /// Whether only events of one thread come there.
-    is_thread: bool,
-    /// Whether events there are those of a kernel.
-    is_kernel: bool,
-    owner: EventOwner,
-}
-
-/// Whose an event is, as its contexts say: process, thread and CPU.
-type EventOwner = (Option<i64>, Option<i64>, Option<i64>);
-
-/// What is the same for all events of a class.
-struct ClassState {
-    trace: TraceKey,
-    /// The number of event classes in the stream class when the kind was found: the other half of a
-    /// pair may come later.
-    declared: usize,
-    kind: RecordKind,
-    /// The number of the name of the class.
-    name: u32,
-    /// The number of the name of the span that its events begin or end, if it is known by the
-    /// class; else that of the class.
-    span: u32,
-    has_contexts: bool,
-    /// Whether the times of its events count from 1970.
-    is_unix: bool,
-}
 
 struct TraceState {
     session: Arc<Session>,
@@ -73,22 +40,6 @@ struct SessionState {
     session: Arc<Session>,
     /// The number of traces that have not ended.
     traces: usize,
-}
-
-#[derive(Default)]
-struct StreamState {
-    tracks: Vec<Arc<Track>>,
-    /// The place of the latest event, which is often that of the next: finding it takes long.
-    place: Option<Place>,
-    next: EventPlace,
-    /// The stream as the packet log names it. Absent before its first packet.
-    info: Option<Arc<StreamInfo>>,
-    /// The first and the last time in the packet that is read.
-    times: Option<(i64, i64)>,
-    /// The number of the packet whose context has been decoded; 0 before the first.
-    packet: u64,
-    /// What the context of that packet says.
-    packet_fields: InterpretedFields,
 }
 
 /// Adds the events that a filter lets through to a store.
@@ -261,7 +212,7 @@ impl TimelineStage {
         self.fields.begin_event(&stream.packet_fields);
         // Nothing in the payload of other events counts here: not decoding it saves most of the
         // time.
-        match class.kind.is_generic() || is_function(&class.kind) {
+        match class.kind.is_generic() || class.is_function() {
             true => event.visit_fields(&mut self.fields),
             false if class.has_contexts => event.visit_contexts(&mut self.fields),
             false => Ok(()),
@@ -476,61 +427,11 @@ impl TimelineStage {
         rows.add(Row::new(RowKind::Instant, time, time, name, place));
     }
 
-    /// Remembers that a stream has events on a track, where its losses are shown too.
     fn add_stream_track(&mut self, origin: Origin<'_>, track: Arc<Track>) {
-        let Some(stream) = self.stream(origin.stream.key) else {
-            return;
-        };
-        if stream.tracks.last().is_some_and(|last| last.id == track.id) {
-            return;
-        }
-        // Moved to the end: the track that was not used for the longest time is dropped first.
-        stream.tracks.retain(|known| known.id != track.id);
-        if stream.tracks.len() >= MAX_TRACKS_WITH_LOSSES {
-            stream.tracks.remove(0);
-        }
-        stream.tracks.push(track);
-    }
-}
-
-impl ClassState {
-    fn new(event: &Event<'_>, trace: TraceKey, store: &Store) -> Self {
-        let (stream, class) = (event.stream_class(), event.class());
-        let kind = RecordKind::of_event(event);
-        let name = store.name(class.name().unwrap_or("<unknown>"));
-        let span = match &kind {
-            RecordKind::Begin(span) | RecordKind::End(span) => store.name(&span.name),
-            _ => name,
-        };
-        Self {
-            trace,
-            declared: stream.events().len(),
-            kind,
-            name,
-            span,
-            has_contexts: stream.event_context().is_some() || class.context().is_some(),
-            is_unix: is_since_1970(event.trace(), stream),
+        if let Some(stream) = self.stream(origin.stream.key) {
+            stream.add_track(track);
         }
     }
-}
-
-impl StreamState {
-    /// An event of the packet that is read is at this time, of its arrival or on the timeline.
-    fn add_time(&mut self, time: i64) {
-        let (first, last) = self.times.unwrap_or((time, time));
-        self.times = Some((first.min(time), last.max(time)));
-    }
-
-    /// Tells the log when the events of the packet were that has been read.
-    fn end_packet(&mut self, log: &PacketLog) {
-        if let Some(times) = self.times.take() {
-            log.set_times(self.next.packet, times);
-        }
-    }
-}
-
-fn is_function(kind: &RecordKind) -> bool {
-    matches!(kind, RecordKind::FunctionEntry | RecordKind::FunctionExit)
 }
 
 impl SessionStage for TimelineStage {

@@ -1,0 +1,120 @@
+//! What the stage knows of event classes and of streams, and need not find again for each event.
+
+use std::sync::Arc;
+
+use ctf::decode::Event;
+use viewer::attach::{StreamInfo, TraceKey};
+use viewer::interpret::interpreted_fields::InterpretedFields;
+use viewer::interpret::kind::RecordKind;
+use viewer::mux::is_since_1970;
+
+use super::packet_log::PacketLog;
+use super::row::EventPlace;
+use super::store::{Store, Track};
+
+/// Tracks of a stream on which its losses are shown.
+const MAX_TRACKS_WITH_LOSSES: usize = 64;
+
+/// A track of a stream, and what is known of the events that come there.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) track: Arc<Track>,
+    /// Whether only events of one thread come there.
+    pub(super) is_thread: bool,
+    /// Whether events there are those of a kernel.
+    pub(super) is_kernel: bool,
+    pub(super) owner: EventOwner,
+}
+
+/// Whose an event is, as its contexts say: process, thread and CPU.
+pub(super) type EventOwner = (Option<i64>, Option<i64>, Option<i64>);
+
+/// What is the same for all events of a class.
+pub(super) struct ClassState {
+    pub(super) trace: TraceKey,
+    /// The number of event classes in the stream class when the kind was found: the other half of a
+    /// pair may come later.
+    pub(super) declared: usize,
+    pub(super) kind: RecordKind,
+    /// The number of the name of the class.
+    pub(super) name: u32,
+    /// The number of the name of the span that its events begin or end, if it is known by the
+    /// class; else that of the class.
+    pub(super) span: u32,
+    pub(super) has_contexts: bool,
+    /// Whether the times of its events count from 1970.
+    pub(super) is_unix: bool,
+}
+
+#[derive(Default)]
+pub(super) struct StreamState {
+    pub(super) tracks: Vec<Arc<Track>>,
+    /// The place of the latest event, which is often that of the next: finding it takes long.
+    pub(super) place: Option<Place>,
+    pub(super) next: EventPlace,
+    /// The stream as the packet log names it. Absent before its first packet.
+    pub(super) info: Option<Arc<StreamInfo>>,
+    /// The first and the last time in the packet that is read.
+    pub(super) times: Option<(i64, i64)>,
+    /// The number of the packet whose context has been decoded; 0 before the first.
+    pub(super) packet: u64,
+    /// What the context of that packet says.
+    pub(super) packet_fields: InterpretedFields,
+}
+
+impl ClassState {
+    pub(super) fn new(event: &Event<'_>, trace: TraceKey, store: &Store) -> Self {
+        let (stream, class) = (event.stream_class(), event.class());
+        let kind = RecordKind::of_event(event);
+        let name = store.name(class.name().unwrap_or("<unknown>"));
+        let span = match &kind {
+            RecordKind::Begin(span) | RecordKind::End(span) => store.name(&span.name),
+            _ => name,
+        };
+        Self {
+            trace,
+            declared: stream.events().len(),
+            kind,
+            name,
+            span,
+            has_contexts: stream.event_context().is_some() || class.context().is_some(),
+            is_unix: is_since_1970(event.trace(), stream),
+        }
+    }
+
+    /// Whether its events are entries or exits of functions.
+    pub(super) fn is_function(&self) -> bool {
+        matches!(
+            self.kind,
+            RecordKind::FunctionEntry | RecordKind::FunctionExit
+        )
+    }
+}
+
+impl StreamState {
+    /// An event of the packet that is read is at this time, of its arrival or on the timeline.
+    pub(super) fn add_time(&mut self, time: i64) {
+        let (first, last) = self.times.unwrap_or((time, time));
+        self.times = Some((first.min(time), last.max(time)));
+    }
+
+    /// Tells the log when the events of the packet were that has been read.
+    pub(super) fn end_packet(&mut self, log: &PacketLog) {
+        if let Some(times) = self.times.take() {
+            log.set_times(self.next.packet, times);
+        }
+    }
+
+    /// Remembers that there are events on a track: losses are shown there, too.
+    pub(super) fn add_track(&mut self, track: Arc<Track>) {
+        if self.tracks.last().is_some_and(|last| last.id == track.id) {
+            return;
+        }
+        // Moved to the end: the track that was not used for the longest time is dropped first.
+        self.tracks.retain(|known| known.id != track.id);
+        if self.tracks.len() >= MAX_TRACKS_WITH_LOSSES {
+            self.tracks.remove(0);
+        }
+        self.tracks.push(track);
+    }
+}
