@@ -69,58 +69,53 @@ pub(super) fn search(store: &Store, filter: Option<&Matches>, sought: Sought<'_>
             && (row.kind == RowKind::Loss
                 || filter.is_none_or(|matches| matches.contains(row.place)))
     };
-    let is_better = |start: i64, best: i64| match is_backward {
-        true => start > best,
-        false => start < best,
-    };
     let mut total = 0;
-    let mut best: Option<(i64, FoundRow)> = None;
+    // The begin, the track and the number of rows.
+    let mut best: Option<(i64, u32, u64)> = None;
     // The latest one is on top.
     let mut hits: BinaryHeap<(i64, u32, u64)> = BinaryHeap::new();
-    let tracks = store.tracks();
-    for track in &tracks {
+    for track in store.tracks() {
         // One track at a time, so that the decoding thread never waits for long.
         let rows = track.rows.lock();
-        for (number, row) in rows.numbered() {
-            if !is_found(row) {
-                continue;
-            }
+        for (number, row) in rows.numbered().filter(|(_, row)| is_found(row)) {
             total += 1;
-            let is_beyond = match is_backward {
-                true => row.start < from,
-                false => row.start > from,
+            let place = (row.start, track.id, number);
+            let is_next = match is_backward {
+                true => row.start < from && best.is_none_or(|(best, ..)| row.start > best),
+                false => row.start > from && best.is_none_or(|(best, ..)| row.start < best),
             };
-            let is_next = best
-                .as_ref()
-                .is_none_or(|(start, _)| is_better(row.start, *start));
-            if is_beyond && is_next {
-                best = Some((row.start, found_row(track.id, number, row)));
+            if is_next {
+                best = Some(place);
             }
-            if row.start >= from {
-                hits.push((row.start, track.id, number));
+            let is_hit = hits.len() < MAX_HITS || hits.peek().is_some_and(|last| place < *last);
+            if row.start >= from && is_hit {
+                hits.push(place);
                 if hits.len() > MAX_HITS {
                     hits.pop();
                 }
             }
         }
     }
-    let hits = hits.into_sorted_vec().into_iter();
-    let hits = hits.filter_map(|(_, track, number)| find_row(store, track, number));
+    let find = |(_, track, number)| find_row(store, track, number);
     Search {
         total,
-        next: best.map(|(_, found)| found),
-        hits: hits.collect(),
+        next: best.and_then(find),
+        hits: hits
+            .into_sorted_vec()
+            .into_iter()
+            .filter_map(find)
+            .collect(),
     }
 }
 
 /// A row of a track, unless it has been dropped meanwhile.
-pub(super) fn find_row(store: &Store, track: u32, number: u64) -> Option<FoundRow> {
+fn find_row(store: &Store, track: u32, number: u64) -> Option<FoundRow> {
     let of = store.track(track)?;
     let rows = of.rows.lock();
     Some(found_row(track, number, rows.row(number)?))
 }
 
-fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
+pub(super) fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
     FoundRow {
         track,
         row: u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0),

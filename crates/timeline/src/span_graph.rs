@@ -84,17 +84,15 @@ impl SpanGraph {
                 self.add(around, time);
             }
         }
-        let mut times: Vec<u64> = self.nodes.iter().map(|node| node.time).collect();
-        times.sort_unstable_by_key(|time| Reverse(*time));
-        let least = times
-            .get(MAX_SENT_NODES)
-            .map_or(0, |time| time.saturating_add(1))
-            .max(1);
+        let mut places: Vec<u32> = (0..).take(self.nodes.len()).skip(1).collect();
+        let time = |place: &u32| self.nodes.get(index(*place)).map(|node| node.time);
+        // What is around a node has no less time and comes before it: it is not left out alone.
+        places.sort_by_key(|place| (Reverse(time(place)), *place));
+        places.truncate(MAX_SENT_NODES);
         let mut within: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
-        for (place, node) in (0..).zip(&self.nodes).skip(1) {
-            if node.time >= least
-                && let Some(nodes) = within.get_mut(index(node.around))
-            {
+        for place in places {
+            let node = self.nodes.get(index(place)).filter(|node| node.time > 0);
+            if let Some(nodes) = node.and_then(|node| within.get_mut(index(node.around))) {
                 nodes.push(place);
             }
         }

@@ -13,15 +13,16 @@ use viewer::interpret::duration_histogram::{DurationHistogram, Percentile};
 
 use super::matches::{FilterState, Matches};
 use super::row::{Row, RowKind};
-use super::search::{FoundRow, find_row};
+use super::search::{FoundRow, found_row};
 use super::span_graph::{GraphNode, SpanGraph};
-use super::store::Store;
-use super::track::TrackRows;
+use super::store::{Store, Track};
 
 /// Largest number of names of spans in a summary, and of names of events. The others are counted.
 const MAX_NAMES: usize = 500;
 /// Largest number of counters in a summary.
 const MAX_COUNTERS: usize = 500;
+/// Number of blocks of rows that are read before others may change the track.
+const BLOCKS_AT_A_TIME: usize = 256;
 /// Largest number of buckets of the histograms of all names, in 16 MiB of memory.
 const MAX_BUCKETS: usize = 1 << 20;
 
@@ -99,35 +100,39 @@ pub(super) fn summarize(
     };
     let mut counters = Vec::new();
     for track in store.tracks() {
-        // One track at a time, so that the decoding thread never waits for long.
-        let matches = filter.map(|filter| filter.matches.read());
-        let mut range = TrackRange::new(&track.rows.lock(), matches.as_deref(), from, to);
-        drop(matches);
-        counters.extend(range.counter(track.id, from));
-        sums.add_track(track.id, &mut range);
+        let mut range = TrackRange::new(from, to);
+        // Some rows at a time, so that the decoding thread never waits for long.
+        let mut next = Some(0);
+        while let Some(number) = next {
+            let matches = filter.map(|filter| filter.matches.read());
+            next = sums.read_rows(&track, number, matches.as_deref(), &mut range);
+        }
+        counters.extend(range.counter(track.id));
+        sums.add_own_times(&mut range);
     }
     counters.truncate(MAX_COUNTERS);
     RangeSummary {
         counters,
-        ..sums.finish(store)
+        ..sums.finish()
     }
 }
 
 /// What is to be counted of a track.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct TrackRange {
-    spans: Vec<SpanPart>,
-    instants: Vec<(u64, Row)>,
-    /// The values of a counter, and the last one before.
-    values: Vec<Row>,
+    from: i64,
     /// The end of what is known: of the range, or of the track.
     to: i64,
+    spans: Vec<SpanPart>,
+    /// The last value of a counter before the range.
+    before: Option<Row>,
+    values: Vec<Row>,
     /// Whether spans may overlap without being of one thread.
     has_overlapping: bool,
 }
 
 /// The part of a span that is within a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SpanPart {
     begin: i64,
     /// Of those that begin together the longest one is first: it is around the others.
@@ -138,65 +143,38 @@ struct SpanPart {
 }
 
 impl TrackRange {
-    fn new(rows: &TrackRows, filter: Option<&Matches>, from: i64, to: i64) -> Self {
-        let mut range = Self {
-            to: rows.ended_at.map_or(to, |ended| ended.min(to)),
-            has_overlapping: rows.has_overlapping,
-            ..Self::default()
-        };
-        let mut before: Option<Row> = None;
-        let is_shown = |row: &Row| filter.is_none_or(|matches| matches.contains(row.place));
-        for (number, row) in rows.numbered() {
-            if row.kind == RowKind::Counter && row.start < from && is_shown(row) {
-                before = Some(*row);
-            }
-            if row.start > to || row.end() < from || !is_shown(row) {
-                continue;
-            }
-            match row.kind {
-                RowKind::Span => range.spans.push(SpanPart {
-                    begin: row.start.max(from),
-                    end: Reverse(row.end().min(range.to)),
-                    depth: row.depth,
-                    number,
-                    name: row.name,
-                }),
-                RowKind::Instant => range.instants.push((number, *row)),
-                RowKind::Counter => range.values.push(*row),
-                RowKind::Loss => {}
-            }
+    fn new(from: i64, to: i64) -> Self {
+        Self {
+            from,
+            to,
+            spans: Vec::new(),
+            before: None,
+            values: Vec::new(),
+            has_overlapping: false,
         }
-        if range.values.first().is_none_or(|first| first.start > from) {
-            range.values.splice(..0, before);
-        }
-        range
     }
 
     /// The values of a counter of this track; `None` if there are none.
-    fn counter(&self, track: u32, from: i64) -> Option<CounterSummary> {
-        let first = self.values.first()?;
-        let mut summary = CounterSummary {
+    fn counter(&self, track: u32) -> Option<CounterSummary> {
+        let is_at_begin = |first: &Row| first.start == self.from;
+        let before = self.before;
+        let before = before.filter(|_| !self.values.first().is_some_and(is_at_begin));
+        let values: Vec<&Row> = before.iter().chain(&self.values).collect();
+        let first = values.first()?.value();
+        let ends = values.iter().skip(1).map(|row| row.start).chain([self.to]);
+        let lasts = values.iter().zip(ends);
+        let lasts = lasts.map(|(row, end)| length(row.start.max(self.from), end) as f64);
+        let whole: f64 = lasts.clone().sum();
+        // Weighted before they are added: the sum of large values may be too large.
+        let parts = values.iter().zip(lasts);
+        let mean = parts.map(|(row, lasts)| row.value() * (lasts / whole));
+        Some(CounterSummary {
             track,
-            count: 0,
-            min: first.value(),
-            max: first.value(),
-            mean: first.value(),
-        };
-        let ends = self.values.iter().skip(1).map(|row| row.start);
-        let (mut sum, mut time) = (0.0, 0.0);
-        for (row, end) in self.values.iter().zip(ends.chain([self.to])) {
-            let value = row.value();
-            summary.count += u64::from(row.start >= from);
-            summary.min = summary.min.min(value);
-            summary.max = summary.max.max(value);
-            let lasts = length(row.start.max(from), end) as f64;
-            sum += value * lasts;
-            time += lasts;
-        }
-        if time > 0.0 {
-            summary.mean = sum / time;
-        }
-        Some(summary)
+            count: self.values.len() as u64,
+            min: values.iter().fold(first, |min, row| min.min(row.value())),
+            max: values.iter().fold(first, |max, row| max.max(row.value())),
+            mean: if whole > 0.0 { mean.sum() } else { first },
+        })
     }
 }
 
@@ -221,6 +199,7 @@ struct Sums {
 struct Place {
     track: u32,
     number: u64,
+    row: Row,
 }
 
 #[derive(Debug)]
@@ -247,31 +226,98 @@ struct OpenPart {
     node: u32,
 }
 
+impl Place {
+    fn found(&self) -> FoundRow {
+        found_row(self.track, self.number, &self.row)
+    }
+}
+
 impl Sums {
-    fn add_track(&mut self, track: u32, range: &mut TrackRange) {
-        for (number, row) in &range.instants {
-            let number = *number;
-            let sum = self.events.entry(row.name).or_insert(EventSum {
-                count: 0,
-                first: Place { track, number },
-            });
-            sum.count += 1;
+    /// Reads some rows of a track from a number on. Returns the number of the next one, unless
+    /// there is none.
+    fn read_rows(
+        &mut self,
+        track: &Track,
+        number: u64,
+        filter: Option<&Matches>,
+        range: &mut TrackRange,
+    ) -> Option<u64> {
+        let rows = track.rows.lock();
+        range.has_overlapping = rows.has_overlapping;
+        range.to = rows.ended_at.map_or(range.to, |ended| ended.min(range.to));
+        let is_shown = |row: &Row| filter.is_none_or(|matches| matches.contains(row.place));
+        let mut blocks = rows.blocks_from(number);
+        for (first, block) in blocks.by_ref().take(BLOCKS_AT_A_TIME) {
+            if block.min_start > range.to {
+                continue;
+            }
+            if block.max_end < range.from {
+                let is_value = |row: &&Row| row.kind == RowKind::Counter && is_shown(row);
+                let last = block.rows.iter().rev().find(is_value);
+                range.before = last.copied().or(range.before);
+                continue;
+            }
+            for (number, row) in (first..).zip(&block.rows) {
+                if is_shown(row) {
+                    self.read_row(track.id, number, row, range);
+                }
+            }
         }
-        for part in &range.spans {
-            self.add_span(track, part, range.has_overlapping);
+        blocks.next().map(|(number, _)| number)
+    }
+
+    fn read_row(&mut self, track: u32, number: u64, row: &Row, range: &mut TrackRange) {
+        let row = *row;
+        if row.kind == RowKind::Counter && row.start < range.from {
+            range.before = Some(row);
         }
-        if !range.has_overlapping {
-            range.spans.sort_unstable();
-            self.add_own_times(&range.spans);
+        if row.start > range.to || row.end() < range.from {
+            return;
+        }
+        let place = Place { track, number, row };
+        match row.kind {
+            RowKind::Span => {
+                let part = SpanPart {
+                    begin: row.start.max(range.from),
+                    end: Reverse(row.end().min(range.to)),
+                    depth: row.depth,
+                    number,
+                    name: row.name,
+                };
+                self.add_span(&part, place);
+                range.spans.push(part);
+            }
+            RowKind::Instant => {
+                let sum = self.events.entry(row.name).or_insert(EventSum {
+                    count: 0,
+                    first: place,
+                });
+                sum.count += 1;
+                if row.start < sum.first.row.start {
+                    sum.first = place;
+                }
+            }
+            RowKind::Counter => range.values.push(row),
+            RowKind::Loss => {}
         }
     }
 
-    fn add_span(&mut self, track: u32, part: &SpanPart, has_overlapping: bool) {
+    /// Adds the own times of the spans of a track, which are known when all have been read.
+    fn add_own_times(&mut self, range: &mut TrackRange) {
+        if range.has_overlapping {
+            for part in &range.spans {
+                if let Some(sum) = self.spans.get_mut(&part.name) {
+                    sum.own = None;
+                }
+            }
+            return;
+        }
+        range.spans.sort_unstable();
+        self.add_moments(&range.spans);
+    }
+
+    fn add_span(&mut self, part: &SpanPart, place: Place) {
         let duration = length(part.begin, part.end.0);
-        let place = Place {
-            track,
-            number: part.number,
-        };
         let sum = self.spans.entry(part.name).or_insert_with(|| SpanSum {
             count: 0,
             total: 0,
@@ -285,66 +331,59 @@ impl Sums {
         if duration > sum.max {
             (sum.max, sum.longest) = (duration, place);
         }
-        if has_overlapping {
-            sum.own = None;
-        }
         self.is_coarse |= !sum.durations.add(duration, &mut self.buckets);
     }
 
     /// Gives each moment of a thread to the span that began last. The spans are in order of their
     /// begins.
-    fn add_own_times(&mut self, spans: &[SpanPart]) {
+    fn add_moments(&mut self, spans: &[SpanPart]) {
         let mut open: Vec<OpenPart> = Vec::new();
         let mut now = i64::MIN;
         for part in spans {
             self.close_until(part.begin, &mut now, &mut open);
             let around = open.last().map_or(SpanGraph::ROOT, |around| around.node);
+            let name = part.name;
             open.push(OpenPart {
                 end: part.end.0,
-                name: part.name,
-                node: self.graph.within(around, part.name),
+                name,
+                node: self.graph.within(around, name),
             });
         }
         self.close_until(i64::MAX, &mut now, &mut open);
     }
 
-    /// Goes on to a time, and ends what ends until then.
+    /// Goes on to a time, and ends what ends until then. Only the last one is looked at: those that
+    /// began before have no moment meanwhile, whether they end or not.
     fn close_until(&mut self, time: i64, now: &mut i64, open: &mut Vec<OpenPart>) {
-        loop {
-            // Of those that end together the innermost one first.
-            let ends = open.iter().enumerate().rev();
-            let first = ends.min_by_key(|(_, part)| part.end);
-            let first = first.map(|(place, part)| (place, part.end));
-            let first = first.filter(|(_, end)| *end <= time);
-            let until = first.map_or(time, |(_, end)| end);
-            if let Some(last) = open.last() {
-                let took = length(*now, until);
-                self.graph.add(last.node, took);
-                let own = self.spans.get_mut(&last.name);
-                if let Some(own) = own.and_then(|sum| sum.own.as_mut()) {
-                    *own = own.saturating_add(took);
-                }
+        while let Some(last) = open.last() {
+            let until = last.end.min(time);
+            let took = length(*now, until);
+            self.graph.add(last.node, took);
+            let own = self.spans.get_mut(&last.name);
+            if let Some(own) = own.and_then(|sum| sum.own.as_mut()) {
+                *own = own.saturating_add(took);
             }
-            *now = until;
-            match first {
-                Some((place, _)) => drop(open.remove(place)),
-                None => return,
+            *now = until.max(*now);
+            if last.end > time {
+                break;
             }
+            open.pop();
         }
+        *now = time;
     }
 
-    fn finish(self, store: &Store) -> RangeSummary {
+    fn finish(self) -> RangeSummary {
         let mut spans: Vec<_> = self.spans.into_iter().collect();
         spans.sort_unstable_by_key(|(name, sum)| (Reverse(sum.total), *name));
         let mut events: Vec<_> = self.events.into_iter().collect();
         events.sort_unstable_by_key(|(name, sum)| (Reverse(sum.count), *name));
         let (span_names, event_names) = (spans.len(), events.len());
-        let spans = spans.into_iter().take(MAX_NAMES).filter_map(|(name, sum)| {
+        let spans = spans.into_iter().take(MAX_NAMES).map(|(name, sum)| {
             let percentile = |percent| match sum.durations.percentile(percent) {
                 Percentile::Within(duration) => duration.min(sum.max),
                 Percentile::Longest => sum.max,
             };
-            Some(SpanSummary {
+            SpanSummary {
                 name,
                 count: sum.count,
                 total: sum.total,
@@ -352,19 +391,15 @@ impl Sums {
                 p50: percentile(50),
                 p99: percentile(99),
                 max: sum.max,
-                longest: find_row(store, sum.longest.track, sum.longest.number)?,
-            })
+                longest: sum.longest.found(),
+            }
         });
-        let events = events
-            .into_iter()
-            .take(MAX_NAMES)
-            .filter_map(|(name, sum)| {
-                Some(EventSummary {
-                    name,
-                    count: sum.count,
-                    first: find_row(store, sum.first.track, sum.first.number)?,
-                })
-            });
+        let events = events.into_iter().take(MAX_NAMES);
+        let events = events.map(|(name, sum)| EventSummary {
+            name,
+            count: sum.count,
+            first: sum.first.found(),
+        });
         RangeSummary {
             spans: spans.collect(),
             span_names,
@@ -380,7 +415,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::super::row::EventPlace;
-    use super::super::store::{Track, TrackLabel};
+    use super::super::store::TrackLabel;
     use super::*;
 
     const PLACE: EventPlace = EventPlace {

@@ -71,6 +71,13 @@ impl TrackRows {
         (self.first_row..).zip(self.blocks.iter().flat_map(|block| &block.rows))
     }
 
+    /// The blocks that are kept from that of a row on, each with the number of its first row.
+    pub(super) fn blocks_from(&self, number: u64) -> impl Iterator<Item = (u64, &Block)> {
+        let rows = usize::try_from(number.saturating_sub(self.first_row)).unwrap_or(usize::MAX);
+        let firsts = (self.first_row..).step_by(BLOCK_ROWS);
+        firsts.zip(&self.blocks).skip(rows / BLOCK_ROWS)
+    }
+
     /// The row of a number, unless it has been dropped.
     pub(super) fn row(&self, number: u64) -> Option<&Row> {
         let place = usize::try_from(number.checked_sub(self.first_row)?).ok()?;
