@@ -21,6 +21,10 @@ use crate::open_spans::{EndedSpan, OpenSpans, SpanEdge};
 
 /// Largest number of spans that are remembered.
 const MAX_SPANS: usize = 1 << 16;
+/// Largest number of fields of a span that are remembered; further ones are left out.
+const MAX_FIELDS: usize = 64;
+/// Largest number of characters of the value of a field that are remembered.
+const MAX_VALUE_CHARACTERS: usize = 1024;
 /// Largest number of bytes of their names and fields that are remembered.
 const MAX_BYTES: usize = 32 << 20;
 
@@ -210,12 +214,17 @@ impl SpanLines {
                 KnownSpan::new(step, losses)
             });
             for (name, value) in fields {
+                let end = value.char_indices().nth(MAX_VALUE_CHARACTERS);
+                let value = end.map_or(value, |(end, _)| &value[..end]);
                 let field = (name.into(), value.into());
-                self.bytes += field_bytes(&field);
+                let bytes = field_bytes(&field);
+                let has_room = span.fields.len() < MAX_FIELDS;
                 match span.fields.iter_mut().find(|known| known.0 == field.0) {
                     Some(known) => self.bytes -= field_bytes(&std::mem::replace(known, field)),
-                    None => span.fields.push(field),
+                    None if has_room => span.fields.push(field),
+                    None => continue,
                 }
+                self.bytes += bytes;
             }
         }
         if let Some(span) = self.spans.get_mut(&key) {

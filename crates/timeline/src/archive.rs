@@ -179,7 +179,11 @@ mod tests {
         add(&same_name, b"same name");
         add(&one, b"second");
         let mut archive = Vec::new();
-        write(&log.packets_between(0, 0), &mut archive).unwrap();
+        write(
+            &log.packets_between((0, 0), usize::MAX).unwrap(),
+            &mut archive,
+        )
+        .unwrap();
         let expected: [(&str, &[u8]); 5] = [
             ("host/_./session/metadata", b"one"),
             ("host/_./session/channel_0", b"first second"),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tef::Record;
 use tef::ctf::{Decoded, RecordDecoder};
 use tef::json_args::has_json_args;
-use viewer::interpret::debug_info::EventLocations;
+use viewer::filter::Filter;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::sink::{Origin, SinkError};
 use viewer::time::Nanoseconds;
@@ -23,6 +23,8 @@ use super::replay::{Events, Replay};
 const MAX_FIELDS: usize = 500;
 /// Characters of a value that are shown.
 const MAX_VALUE_CHARACTERS: usize = 4096;
+/// Bytes of a filter that is offered. A page sends no longer one.
+const MAX_FILTER_BYTES: usize = 2000;
 /// Bytes of the JSON of an event that a page gets.
 const MAX_JSON_BYTES: usize = 256 << 10;
 
@@ -64,63 +66,65 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
         next: 0,
         json: Vec::new(),
         locations,
-        located: EventLocations::default(),
+        fields: Vec::new(),
     };
     let added = Replay::new(false).add(packet, &mut stage);
-    let function = stage.located.function_name();
-    let function = function.map(|function| ("function", function));
-    let located = function.into_iter().chain(stage.located.fields());
-    let mut fields: Vec<_> = located
-        .map(|(name, text)| ShownField {
-            name: name.to_owned(),
-            value: shortened(text),
-            filter: None,
-        })
-        .collect();
     // What cannot be decoded has been reported when it was decoded first, but the file of a
     // recording may have changed since.
     if let Err(error) = added {
-        fields.push(ShownField {
+        stage.fields.push(ShownField {
             name: "error".to_owned(),
             value: error.to_string(),
             filter: None,
         });
     }
-    if let Ok(Value::Object(members)) = serde_json::from_slice(&stage.json) {
-        let scopes = [
-            ("fields", "", ""),
-            ("event_context", "event_context", "ctx"),
-            ("context", "context", "ctx"),
-            ("packet", "packet", "$packet"),
-        ];
-        for (scope, label, path) in scopes {
-            if let Some(value) = members.get(scope) {
-                flatten(label, Some(path), value, &mut fields);
-            }
-        }
-        if !members.contains_key("event") {
-            fields.iter_mut().for_each(ShownField::select_sent);
-        }
-        let properties = [
-            ("event", Some("$name")),
-            ("loglevel", Some("$loglevel")),
-            ("trace", Some("$trace")),
-            ("stream", Some("$stream")),
-            ("host", None),
-        ];
-        for (member, path) in properties {
-            if let Some(value) = members.get(member).filter(|value| !value.is_null()) {
-                flatten(member, path, value, &mut fields);
-            }
-        }
-    }
     let json = String::from_utf8(stage.json).unwrap_or_default();
     Details {
-        fields,
+        fields: stage.fields,
         json: Some(json)
             .filter(|json| json.len() <= MAX_JSON_BYTES)
             .unwrap_or_default(),
     }
+}
+
+/// The fields of an event that is an object of JSON.
+fn shown_fields(json: &[u8]) -> Vec<ShownField> {
+    let mut fields = Vec::new();
+    let Ok(Value::Object(members)) = serde_json::from_slice(json) else {
+        fields.push(ShownField {
+            name: "error".to_owned(),
+            value: "the fields are too deep within each other".to_owned(),
+            filter: None,
+        });
+        return fields;
+    };
+    let scopes = [
+        ("fields", "", ""),
+        ("event_context", "event_context", "ctx"),
+        ("context", "context", "ctx"),
+        ("packet", "packet", "$packet"),
+    ];
+    for (scope, label, path) in scopes {
+        if let Some(value) = members.get(scope) {
+            flatten(label, Some(path), value, &mut fields);
+        }
+    }
+    if !members.contains_key("event") {
+        fields.iter_mut().for_each(ShownField::select_sent);
+    }
+    let properties = [
+        ("event", Some("$name")),
+        ("loglevel", Some("$loglevel")),
+        ("trace", Some("$trace")),
+        ("stream", Some("$stream")),
+        ("host", None),
+    ];
+    for (member, path) in properties {
+        if let Some(value) = members.get(member).filter(|value| !value.is_null()) {
+            flatten(member, path, value, &mut fields);
+        }
+    }
+    fields
 }
 
 /// Appends the members of a value. `path` is what filters call it.
@@ -133,6 +137,8 @@ fn flatten(name: &str, path: Option<&str>, value: &Value, out: &mut Vec<ShownFie
             Some(text) => text,
             None => {
                 for (member, value) in members {
+                    // No filter has a name with a backquote.
+                    let path = path.filter(|_| !member.contains('`'));
                     let path = path.map(|path| joined(path, &quoted(member)));
                     flatten(&joined(name, member), path.as_deref(), value, out);
                 }
@@ -217,8 +223,7 @@ struct OneEvent<'a> {
     /// An object with the scopes of the event, its name and its origin.
     json: Vec<u8>,
     locations: &'a Locations,
-    /// What the addresses in the event are.
-    located: EventLocations,
+    fields: Vec<ShownField>,
 }
 
 impl Events for OneEvent<'_> {
@@ -229,12 +234,29 @@ impl Events for OneEvent<'_> {
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         if self.next == self.wanted {
-            let located = self.locations.locate(event, origin)?;
-            self.located = located.unwrap_or_default();
+            let located = self.locations.locate(event, origin)?.unwrap_or_default();
+            let function = located.function_name();
+            let function = function.map(|function| ("function", function));
+            let located = function.into_iter().chain(located.fields());
+            self.fields.extend(located.map(|(name, text)| ShownField {
+                name: name.to_owned(),
+                value: shortened(text),
+                filter: None,
+            }));
             self.json = match sent(event)? {
                 Some(sent) => json_of_sent(event, &sent),
                 None => json_of_recorded(event, origin)?,
             };
+            let mut fields = shown_fields(&self.json);
+            for field in &mut fields {
+                // Some values have no filter, such as those that are not exact as text.
+                let selects = |filter: &String| {
+                    filter.len() <= MAX_FILTER_BYTES
+                        && Filter::parse(filter).is_ok_and(|mut of| of.matches(event, origin))
+                };
+                field.filter = field.filter.take().filter(selects);
+            }
+            self.fields.append(&mut fields);
         }
         self.next += 1;
         Ok(self.next <= self.wanted)
@@ -298,8 +320,6 @@ fn json_of_recorded(event: &Event<'_>, origin: Origin<'_>) -> Result<Vec<u8>, Si
 
 #[cfg(test)]
 mod tests {
-    use viewer::filter::Filter;
-
     use super::*;
 
     #[test]

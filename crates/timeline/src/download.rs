@@ -104,10 +104,8 @@ impl DownloadFormat {
 /// # Errors
 /// If they are too many, or have been dropped.
 pub(super) fn packets(log: &PacketLog, from: i64, to: i64) -> Result<Vec<LoggedPacket>, Refused> {
-    let packets = log.packets_between(from, to);
-    if packets.iter().map(|packet| packet.size).sum::<usize>() > MAX_PACKET_BYTES {
-        return Err(Refused::TooLong);
-    }
+    let packets = log.packets_between((from, to), MAX_PACKET_BYTES);
+    let packets = packets.ok_or(Refused::TooLong)?;
     match log.dropped_until() {
         Some(until) if from <= until => Err(Refused::Dropped { until }),
         _ => Ok(packets),

@@ -185,6 +185,7 @@ fn apply(filter: Filter, state: &FilterState, log: &PacketLog) {
     let mut stage = Matcher {
         undeclared: filter.undeclared_names(),
         filter,
+        failed: None,
         has_matches: false,
         bits: Vec::new(),
         next: 0,
@@ -211,8 +212,12 @@ fn apply(filter: Filter, state: &FilterState, log: &PacketLog) {
                 replay = Replay::new(false);
             }
             (stage.next, stage.bits) = (0, Vec::new());
-            // What cannot be decoded has been reported when it was decoded first.
-            let _ = replay.add(&packet, &mut stage);
+            // What cannot be decoded has been reported when it was decoded first, but the file of a
+            // recording may have changed since.
+            if let Err(error) = replay.add(&packet, &mut stage) {
+                let (count, _) = stage.failed.take().unwrap_or_default();
+                stage.failed = Some((count + 1, error.to_string()));
+            }
             // Without spare room, because one is kept for each packet of the history.
             let bits = std::mem::take(&mut stage.bits).into_boxed_slice();
             state.matches.write().add(number, bits);
@@ -232,6 +237,8 @@ struct Matcher {
     filter: Filter,
     /// The names in the filter that no trace has declared.
     undeclared: UndeclaredNames,
+    /// The number of packets that could not be decoded, and why the last one could not.
+    failed: Option<(u64, String)>,
     has_matches: bool,
     bits: Vec<u64>,
     next: usize,
@@ -241,6 +248,9 @@ impl Matcher {
     /// What the command line would say of names that no event has.
     fn hint(&self) -> String {
         let mut descriptions = self.undeclared.describe();
+        if let Some((packets, error)) = &self.failed {
+            descriptions.insert(0, format!("not applied to {packets} packets: {error}"));
+        }
         if !self.has_matches {
             descriptions.extend(self.filter.describe_missing());
         }

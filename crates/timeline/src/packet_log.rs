@@ -311,15 +311,25 @@ impl PacketLog {
         traces.filter_map(|trace| *trace.dropped_until.lock()).max()
     }
 
-    /// The packets that may have events between two times, in the order in which they came.
-    pub(super) fn packets_between(&self, from: i64, to: i64) -> Vec<LoggedPacket> {
+    /// The packets that may have events between two times, in the order in which they came; `None`
+    /// if they have more than `max` bytes.
+    pub(super) fn packets_between(
+        &self,
+        (from, to): (i64, i64),
+        max: usize,
+    ) -> Option<Vec<LoggedPacket>> {
         let log = self.packets.lock();
         let overlaps = |packet: &&LoggedPacket| {
             packet
                 .times
                 .is_none_or(|(first, last)| first <= to && last >= from)
         };
-        log.packets.iter().filter(overlaps).cloned().collect()
+        let mut bytes = 0_usize;
+        let packets = log.packets.iter().filter(overlaps).map(|packet| {
+            bytes = bytes.saturating_add(packet.size);
+            (bytes <= max).then(|| packet.clone())
+        });
+        packets.collect()
     }
 
     /// The packets from this number on, at most so many, and the number of the first.
@@ -391,7 +401,7 @@ mod tests {
         assert_eq!(found.bytes().unwrap(), [1; 100]);
         assert_eq!(found.trace.metadata_from(0), b"metadata");
         assert!(log.packet(place(3)).is_none());
-        let between = log.packets_between(9, 15);
+        let between = log.packets_between((9, 15), usize::MAX).unwrap();
         let times: Vec<_> = between.iter().map(|packet| packet.times).collect();
         assert_eq!(times, [Some((0, 9)), Some((10, 19))]);
     }

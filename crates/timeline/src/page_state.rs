@@ -11,8 +11,8 @@ use super::download;
 use super::matches::{FilterThread, PageFilter};
 use super::packet_log::PacketLog;
 use super::protocol::{
-    Frame, HistogramState, MAX_ROWS_OF_FRAME, Reply, Request, SessionState, StateMessage,
-    TrackState, ViewRequest,
+    Frame, HistogramState, MAX_ROWS_OF_FRAME, MAX_TEXT_BYTES, Reply, Request, SessionState,
+    StateMessage, TrackState, ViewRequest,
 };
 use super::search::{Sought, count_events, search};
 use super::store::{Session, Store, Track};
@@ -183,6 +183,10 @@ impl PageState {
     fn set_filter(&mut self, text: &str, log: &Arc<PacketLog>) -> Result<(), String> {
         let filter = match text.trim() {
             "" => None,
+            // A link may contain anything.
+            text if text.len() > MAX_TEXT_BYTES => {
+                return Err(format!("more than {MAX_TEXT_BYTES} bytes"));
+            }
             text => {
                 let filter = Filter::parse(text).map_err(|error| error.to_string())?;
                 // Started with the first filter, because most pages have none.
@@ -292,9 +296,9 @@ impl PageState {
         let view = self.view.as_ref().filter(|view| view.counts_rows);
         let active = view.map(|view| {
             let View { from, to, .. } = view.at(edge);
-            let matches = self.filter.as_ref();
-            let matches = matches.map(|filter| filter.state.matches.read());
             let tracks = store.tracks().into_iter().map(|track| {
+                let matches = self.filter.as_ref();
+                let matches = matches.map(|filter| filter.state.matches.read());
                 let rows = track.rows.lock();
                 (track.id, rows.count((from, to), matches.as_deref()))
             });

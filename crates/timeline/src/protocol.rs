@@ -18,7 +18,7 @@ pub(super) const MAX_REQUEST_BYTES: usize = 64 << 10;
 /// Largest number of tracks in view.
 const MAX_TRACKS_IN_VIEW: usize = 512;
 /// Largest number of bytes of what is searched for, and of a filter.
-const MAX_TEXT_BYTES: usize = 4096;
+pub(super) const MAX_TEXT_BYTES: usize = 4096;
 /// Largest width of a view, in pixels.
 const MAX_WIDTH: u32 = 16_384;
 /// Longest and shortest time in view, in nanoseconds: ten years, and one nanosecond for each of a
@@ -157,9 +157,7 @@ impl Request {
                 let mut seen = HashSet::new();
                 view.tracks.retain(|track| seen.insert(*track));
             }
-            Self::Search { text, .. } | Self::Filter { text, .. }
-                if text.len() > MAX_TEXT_BYTES =>
-            {
+            Self::Search { text, .. } if text.len() > MAX_TEXT_BYTES => {
                 return Err(InvalidRequest("text is too long".to_owned()));
             }
             _ => {}

@@ -386,11 +386,12 @@ async fn serve_page(mut socket: WebSocket, shared: Arc<Shared>) {
         let message = match received {
             None => {
                 if next_state <= Instant::now() {
-                    next_state = Instant::now() + STATE_INTERVAL;
+                    let begun = Instant::now();
                     let Some(told) = send_state(page, &mut socket, &shared.store).await else {
                         return;
                     };
                     page = told;
+                    next_state = begun + STATE_INTERVAL.max(begun.elapsed() * FRAME_COST_FACTOR);
                 }
                 if Instant::now() < next_frame {
                     continue;

@@ -1,9 +1,9 @@
 //! Reads the packets of a stream from its files, one after the other.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -26,6 +26,8 @@ pub struct UnreadPacket {
 #[derive(Debug)]
 pub struct DataFile {
     path: Arc<Path>,
+    /// The numbers of the device and of the file.
+    file: (u64, u64),
     length: u64,
     /// Absent where the file system does not know it.
     modified: Option<SystemTime>,
@@ -191,6 +193,7 @@ impl DataFile {
         let about = file.metadata()?;
         Ok(Self {
             path: Arc::clone(path),
+            file: (about.dev(), about.ino()),
             length: about.len(),
             modified: about.modified().ok(),
         })
@@ -202,9 +205,16 @@ impl DataFile {
     /// If the file cannot be read, or has changed since it was opened first.
     pub fn read_again(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let read = || {
+            // To open a pipe would wait for its writer.
+            if !fs::metadata(&self.path)?.is_file() {
+                return Err(io::Error::other("it is no file now"));
+            }
             let file = File::open(&self.path)?;
             let now = Self::new(&self.path, &file)?;
-            if (now.length, now.modified) != (self.length, self.modified) {
+            // What is appended changes no packet that is there.
+            let is_appended = now.length > self.length;
+            let is_same = is_appended || (now.length, now.modified) == (self.length, self.modified);
+            if now.file != self.file || !is_same {
                 return Err(io::Error::other("the file has changed"));
             }
             let mut bytes = Vec::new();
@@ -267,17 +277,24 @@ fn read_at(file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Re
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::Write;
     use std::time::Duration;
+
+    use super::*;
 
     #[test]
     fn a_packet_is_read_again_until_its_file_changes_or_goes() {
         let directory = tempfile::tempdir().unwrap();
         let path: Arc<Path> = directory.path().join("channel_0").into();
-        std::fs::write(&path, b"onetwo").unwrap();
+        fs::write(&path, b"onetwo").unwrap();
         let file = DataFile::new(&path, &File::open(&path).unwrap()).unwrap();
         assert_eq!(file.read_again(3, 3).unwrap(), b"two");
         assert!(file.read_again(3, 4).is_err());
+        // What is appended changes no packet that is there.
+        let mut appended = File::options().append(true).open(&path).unwrap();
+        appended.write_all(b"three").unwrap();
+        assert_eq!(file.read_again(3, 3).unwrap(), b"two");
+        let file = DataFile::new(&path, &File::open(&path).unwrap()).unwrap();
         let written = File::options().write(true).open(&path).unwrap();
         let modified = file.modified.unwrap() + Duration::from_secs(1);
         written.set_modified(modified).unwrap();
@@ -286,7 +303,11 @@ mod tests {
             error.ends_with("channel_0 again: the file has changed"),
             "{error}"
         );
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = file.read_again(3, 3).unwrap_err().to_string();
+        assert!(error.ends_with("it is no file now"), "{error}");
+        fs::remove_dir(&path).unwrap();
         let error = file.read_again(3, 3).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }

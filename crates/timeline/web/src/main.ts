@@ -60,6 +60,7 @@ const connection = new Connection({
     lastRequest = "";
     model.reset();
     timeline.forgetColors();
+    panel.askAgain();
     if (filter !== "") {
       applyFilter(filter);
     }
@@ -81,6 +82,7 @@ const connection = new Connection({
     showWholeRecording();
     showLinkedRange();
     showFilterResult();
+    panel.stateChanged();
     updateRate();
     isDirty = true;
   },
@@ -444,6 +446,7 @@ function applyFilter(text: string): void {
     model.filterHint = "";
     isFilterAnswered = true;
     showFilterResult();
+    panel.askAgain();
   });
 }
 

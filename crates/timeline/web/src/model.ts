@@ -43,6 +43,8 @@ export class Model {
   histogram: HistogramState | null = null;
   rows = new Map<number, Rows>();
   kept = 0;
+  /** The number of packets that the filter has been applied to. */
+  filteredPackets = 0;
   droppedUntil: bigint | null = null;
   first: bigint | null = null;
   isLive = false;
@@ -107,6 +109,7 @@ export class Model {
     }
     this.histogram = state.histogram ?? this.histogram;
     this.kept = state.rows;
+    this.filteredPackets = state.filteredPackets;
     this.first = state.first === null ? null : BigInt(state.first);
     this.droppedUntil = state.droppedUntil === null ? null : BigInt(state.droppedUntil);
     this.isLive = state.isLive;

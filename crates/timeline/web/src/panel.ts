@@ -7,7 +7,7 @@ import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
 import type { Requests } from "./requests";
 import { Summary } from "./summary";
 import type { Range, Timeline } from "./timeline";
-import { showTracks } from "./tracks";
+import { TrackList } from "./tracks";
 import type { Viewport } from "./viewport";
 
 const FORMATS: readonly Format[] = ["perfetto", "tef", "json", "ctf"];
@@ -45,6 +45,9 @@ export class Panel {
   /** What is shown of a span or an event. */
   event: PanelEvent | null = null;
   private readonly summary: Summary;
+  private readonly tracks: TrackList;
+  /** What the summary of the view depends on besides the view. */
+  private countedKey = "";
   /** What is in view was summarized last, while it is followed. */
   private inView: { from: bigint; to: bigint; at: number; isAnswered: boolean } | null = null;
 
@@ -56,10 +59,12 @@ export class Panel {
     private readonly host: PanelHost,
   ) {
     const show = (found: FoundRow): void => host.show(found);
-    this.summary = new Summary(element("panel-summary"), model, () => timeline.theme, show, (track) => {
+    const reveal = (track: number): void => {
       timeline.reveal(track, 0);
       host.changed();
-    });
+    };
+    this.summary = new Summary(element("panel-summary"), model, () => timeline.theme, show, reveal);
+    this.tracks = new TrackList(element("panel-tracks"), model, { reveal, changed: () => host.changed() });
     element("open-perfetto").addEventListener("click", () => this.openInPerfetto());
   }
 
@@ -215,11 +220,20 @@ export class Panel {
     this.timeline.range = null;
     this.timeline.selection = null;
     this.open("Tracks");
-    const reveal = (track: number): void => {
-      this.timeline.reveal(track, 0);
-      this.host.changed();
-    };
-    showTracks(element("panel-tracks"), this.model, reveal, () => this.host.changed());
+    this.tracks.show();
+  }
+
+  /** To be called when the server has told its state. */
+  stateChanged(): void {
+    if (!element("panel-tracks").hidden) {
+      this.tracks.update();
+    }
+    const key = `${this.model.kept} ${this.model.filteredPackets}`;
+    // Events of the view may have come late, or have been looked at by the filter only now.
+    if (this.inView !== null && this.inView.isAnswered && key !== this.countedKey) {
+      this.countedKey = key;
+      this.askAgain();
+    }
   }
 
   /** To be called again and again. */
@@ -243,10 +257,20 @@ export class Panel {
     });
   }
 
-  /** What was asked on a connection that is lost is never answered. */
-  connectionLost(): void {
+  /** Asks again for what is shown: the events have changed, or those that pass the filter. */
+  askAgain(): void {
     if (this.inView !== null) {
-      this.inView.isAnswered = true;
+      this.inView = { from: 0n, to: 0n, at: this.inView.at, isAnswered: true };
+    } else if (this.timeline.range !== null) {
+      this.showRange(this.timeline.range);
+    }
+  }
+
+  /** What was asked is never answered, and names and tracks have other numbers on the next connection. */
+  connectionLost(): void {
+    this.summary.forget();
+    if (!element("panel-tracks").hidden) {
+      this.close();
     }
   }
 

@@ -104,7 +104,8 @@ export interface SummaryReply {
   spanNames: number;
   events: { name: number; count: number; first: FoundRow }[];
   eventNames: number;
-  counters: { track: number; count: number; min: number; max: number; mean: number }[];
+  /** Null where a value is no number. */
+  counters: { track: number; count: number; min: number | null; max: number | null; mean: number | null }[];
   /** Each node before those within it. */
   graph: { depth: number; name: number; total: number }[];
   isCoarse: boolean;

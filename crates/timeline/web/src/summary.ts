@@ -100,6 +100,11 @@ export class Summary {
     this.element.hidden = false;
   }
 
+  /** Names have other numbers after a new connection. */
+  forget(): void {
+    this.reply = null;
+  }
+
   hide(): void {
     this.element.hidden = true;
     this.reply = null;
@@ -192,15 +197,16 @@ export class Summary {
           rest(reply.eventNames - reply.events.length, "names with fewer events"),
         ];
       case "counters": {
-        const number = (value: number): string => value.toLocaleString("en", { maximumSignificantDigits: 6 });
+        const number = (value: number | null): string =>
+          value === null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 6 });
         return [
           table(
             [
               { title: "Counter", help: "A click goes to its track", text: (of) => this.trackName(of.track) },
               { title: "Values", help: "Values in the range", text: (of) => of.count.toLocaleString("en"), value: (of) => of.count },
-              { title: "Min", help: "The smallest, also one that lasts from before", text: (of) => number(of.min), value: (of) => of.min },
-              { title: "Mean", help: "Over the time", text: (of) => number(of.mean), value: (of) => of.mean },
-              { title: "Max", help: "The largest, also one that lasts from before", text: (of) => number(of.max), value: (of) => of.max },
+              { title: "Min", help: "The smallest, also one that lasts from before", text: (of) => number(of.min), value: (of) => of.min ?? 0 },
+              { title: "Mean", help: "Over the time", text: (of) => number(of.mean), value: (of) => of.mean ?? 0 },
+              { title: "Max", help: "The largest, also one that lasts from before", text: (of) => number(of.max), value: (of) => of.max ?? 0 },
             ],
             reply.counters,
             sorted,

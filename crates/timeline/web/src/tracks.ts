@@ -7,35 +7,97 @@ import type { TrackState } from "./protocol";
 /** Tracks that are listed. */
 const MAX_LISTED = 300;
 
+/** What the list of tracks does. */
+export interface TrackActions {
+  reveal(track: number): void;
+  changed(): void;
+}
+
 /** Shows what can be chosen, and all tracks, each with what can be done with it. */
-export function showTracks(element: HTMLElement, model: Model, reveal: (track: number) => void, changed: () => void): void {
-  const { choice } = model;
-  const text = document.createElement("input");
-  text.type = "search";
-  text.placeholder = "Tracks whose name contains";
-  text.ariaLabel = text.placeholder;
-  text.value = choice.text;
-  text.id = "tracks-text";
-  const list = document.createElement("table");
-  const apply = (): void => {
-    model.layOut();
-    listTracks(list, model, reveal, apply);
-    changed();
-  };
-  text.addEventListener("input", () => {
-    choice.text = text.value.trim().toLowerCase();
-    apply();
-  });
-  const controls = document.createElement("div");
-  controls.className = "actions";
-  controls.append(
-    text,
-    checkbox("tracks-empty", "Hide those without events in view", choice, "hidesEmpty", apply),
-    checkbox("tracks-activity", "Most events in view first", choice, "byActivity", apply),
-  );
-  element.replaceChildren(controls, list);
-  listTracks(list, model, reveal, apply);
-  element.hidden = false;
+export class TrackList {
+  private readonly list = document.createElement("table");
+  /** What the list was made of, so that it is made again only if it differs. */
+  private listed = "";
+
+  constructor(
+    private readonly element: HTMLElement,
+    private readonly model: Model,
+    private readonly actions: TrackActions,
+  ) {}
+
+  show(): void {
+    const { choice } = this.model;
+    const text = document.createElement("input");
+    text.type = "search";
+    text.placeholder = "Tracks whose name contains";
+    text.ariaLabel = text.placeholder;
+    text.value = choice.text;
+    text.id = "tracks-text";
+    text.addEventListener("input", () => {
+      choice.text = text.value.trim().toLowerCase();
+      this.apply();
+    });
+    const controls = document.createElement("div");
+    controls.className = "actions";
+    controls.append(
+      text,
+      checkbox("tracks-empty", "Hide those without events in view", choice, "hidesEmpty", () => this.apply()),
+      checkbox("tracks-activity", "Most events in view first", choice, "byActivity", () => this.apply()),
+    );
+    this.element.replaceChildren(controls, this.list);
+    this.element.hidden = false;
+    this.update();
+  }
+
+  private apply(): void {
+    this.model.layOut();
+    this.update();
+    this.actions.changed();
+  }
+
+  /** Lists the tracks as they are now. */
+  update(): void {
+    const { model } = this;
+    const { text, pinned, hidden } = model.choice;
+    const all = [...model.tracks.values()].filter((track) => trackName(track).toLowerCase().includes(text));
+    const shown = all.slice(0, MAX_LISTED).map((track) => ({
+      track,
+      session: model.sessions.find((session) => session.id === track.session)?.name ?? "",
+      rows: model.countsRows ? `${count(model.active.get(track.id) ?? 0)} in view` : "",
+      isPinned: pinned.has(track.id),
+      isHidden: hidden.has(track.id),
+    }));
+    const listed = JSON.stringify([shown, all.length]);
+    if (listed === this.listed) {
+      return;
+    }
+    this.listed = listed;
+    this.list.replaceChildren();
+    for (const { track, session, rows } of shown) {
+      const name = trackName(track);
+      const line = this.list.insertRow();
+      line.insertCell().append(button(name, `Go to ${name}`, () => this.actions.reveal(track.id)));
+      line.insertCell().textContent = session;
+      line.insertCell().textContent = rows;
+      for (const [set, on, off] of [[pinned, "Unpin", "Pin to the top"], [hidden, "Show", "Hide"]] as const) {
+        const label = set.has(track.id) ? on : off;
+        const toggle = (): void => {
+          if (!set.delete(track.id)) {
+            set.add(track.id);
+          }
+          this.apply();
+        };
+        line.insertCell().append(button(label, `${label}: ${name}`, toggle));
+      }
+    }
+    if (all.length > MAX_LISTED) {
+      this.list.insertRow().insertCell().textContent = `and ${all.length - MAX_LISTED} more`;
+    }
+  }
+}
+
+function trackName(track: TrackState): string {
+  return [track.process, track.thread].filter(Boolean).join(" / ");
 }
 
 function checkbox(id: string, label: string, choice: TrackChoice, member: "hidesEmpty" | "byActivity", apply: () => void): Node {
@@ -50,32 +112,6 @@ function checkbox(id: string, label: string, choice: TrackChoice, member: "hides
   const made = document.createElement("label");
   made.append(box, ` ${label}`);
   return made;
-}
-
-function listTracks(list: HTMLTableElement, model: Model, reveal: (track: number) => void, apply: () => void): void {
-  const { text, pinned, hidden } = model.choice;
-  const name = (track: TrackState): string => [track.process, track.thread].filter(Boolean).join(" / ");
-  const all = [...model.tracks.values()].filter((track) => name(track).toLowerCase().includes(text));
-  list.replaceChildren();
-  for (const track of all.slice(0, MAX_LISTED)) {
-    const line = list.insertRow();
-    line.insertCell().append(button(name(track), `Go to ${name(track)}`, () => reveal(track.id)));
-    line.insertCell().textContent = model.sessions.find((session) => session.id === track.session)?.name ?? "";
-    line.insertCell().textContent = model.countsRows ? `${count(model.active.get(track.id) ?? 0)} in view` : "";
-    for (const [set, on, off] of [[pinned, "Unpin", "Pin to the top"], [hidden, "Show", "Hide"]] as const) {
-      const label = set.has(track.id) ? on : off;
-      const toggle = (): void => {
-        if (!set.delete(track.id)) {
-          set.add(track.id);
-        }
-        apply();
-      };
-      line.insertCell().append(button(label, `${label}: ${name(track)}`, toggle));
-    }
-  }
-  if (all.length > MAX_LISTED) {
-    list.insertRow().insertCell().textContent = `and ${all.length - MAX_LISTED} more`;
-  }
 }
 
 function button(text: string, label: string, action: () => void): Node {
