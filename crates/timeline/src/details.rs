@@ -4,13 +4,13 @@
 //! (the class of the event, and which fields of it count) says nothing to the user.
 
 use ctf::decode::Event;
-use ctf::model::EnvironmentValue;
 use serde::Serialize;
 use serde_json::Value;
 use tef::Record;
 use tef::ctf::{Decoded, RecordDecoder};
 use tef::json_args::has_json_args;
 use viewer::filter::Filter;
+use viewer::interpret::environment::Environment;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::sink::{Origin, SinkError};
 use viewer::time::Nanoseconds;
@@ -284,18 +284,15 @@ fn sent(event: &Event<'_>) -> Result<Option<Vec<u8>>, SinkError> {
     })
 }
 
-fn host<'a>(event: &Event<'a>) -> Option<&'a str> {
-    match event.trace().environment_value("hostname") {
-        Some(EnvironmentValue::Text(host)) => Some(host),
-        _ => None,
-    }
-}
-
 fn json_of_sent(event: &Event<'_>, sent: &[u8]) -> Vec<u8> {
     let mut json = b"{\"fields\":".to_vec();
     json.extend_from_slice(sent);
     json.extend_from_slice(b",\"host\":");
-    json.extend_from_slice(Value::from(host(event)).to_string().as_bytes());
+    json.extend_from_slice(
+        Value::from(Environment::of(event.trace()).host)
+            .to_string()
+            .as_bytes(),
+    );
     json.push(b'}');
     json
 }
@@ -303,7 +300,7 @@ fn json_of_sent(event: &Event<'_>, sent: &[u8]) -> Vec<u8> {
 fn json_of_recorded(event: &Event<'_>, origin: Origin<'_>) -> Result<Vec<u8>, SinkError> {
     let head = serde_json::json!({
         "event": event.class().name(), "loglevel": event.class().log_level().map(|level| level.0),
-        "trace": origin.trace.name, "stream": origin.stream.name, "host": host(event),
+        "trace": origin.trace.name, "stream": origin.stream.name, "host": Environment::of(event.trace()).host,
     });
     let mut json = head.to_string().into_bytes();
     // The scopes of the event are further members of the object.

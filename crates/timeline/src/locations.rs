@@ -23,15 +23,24 @@ impl Locations {
         Self(debug_info.map(|debug_info| Mutex::new(debug_info.with_past())))
     }
 
-    /// Learns what is mapped in the process of an event. The events of a trace come in order.
+    /// Learns what is mapped in the process of an event, and says what the addresses in it are. The
+    /// events of a trace come in order. Returns warnings about files that are not used, too.
     ///
     /// # Errors
     /// If its fields cannot be decoded.
-    pub(super) fn learn(&self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), FieldError> {
-        match &self.0 {
-            Some(debug_info) => debug_info.lock().learn(event, origin),
-            None => Ok(()),
-        }
+    pub(super) fn learn(
+        &self,
+        event: &Event<'_>,
+        origin: Origin<'_>,
+    ) -> Result<(Option<EventLocations>, Vec<String>), FieldError> {
+        let Some(debug_info) = &self.0 else {
+            return Ok((None, Vec::new()));
+        };
+        let mut debug_info = debug_info.lock();
+        debug_info.learn(event, origin)?;
+        debug_info.locate(event, origin)?;
+        let locations = debug_info.locations().clone();
+        Ok((Some(locations), debug_info.take_warnings()))
     }
 
     /// What the addresses in an event are. Absent without `--debug-info`.
@@ -49,12 +58,6 @@ impl Locations {
         let mut debug_info = debug_info.lock();
         debug_info.locate(event, origin)?;
         Ok(Some(debug_info.locations().clone()))
-    }
-
-    /// Takes the warnings about files that are not used.
-    pub(super) fn take_warnings(&self) -> Vec<String> {
-        let debug_info = self.0.as_ref();
-        debug_info.map_or_else(Vec::new, |debug_info| debug_info.lock().take_warnings())
     }
 
     /// Forgets a trace of which no event is kept.

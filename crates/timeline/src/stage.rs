@@ -107,9 +107,8 @@ impl TimelineStage {
         place: EventPlace,
         is_shown: bool,
     ) -> Result<(), SinkError> {
-        self.log.locations.learn(event, origin)?;
-        let locations = self.log.locations.locate(event, origin)?;
-        for warning in self.log.locations.take_warnings() {
+        let (locations, warnings) = self.log.locations.learn(event, origin)?;
+        for warning in warnings {
             self.report_warning(&warning);
         }
         let origin = Origin {

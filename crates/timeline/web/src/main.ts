@@ -4,7 +4,7 @@ import { Connection } from "./connection";
 import { count, dayAndTime, duration, time } from "./format";
 import { Histogram } from "./histogram";
 import { type Key, listenForKeys } from "./keys";
-import { Model } from "./model";
+import { Model, trackName } from "./model";
 import { Panel } from "./panel";
 import { FoundRow, Kind, ServerMessage, parseFrame } from "./protocol";
 import { Requests } from "./requests";
@@ -358,7 +358,7 @@ function describe(shown: Shown): string {
 
 function showHover(shown: Shown | null): void {
   const track = shown === null ? undefined : model.tracks.get(shown.track);
-  const where = [track?.process, track?.thread].filter(Boolean).join(" / ");
+  const where = track === undefined ? "" : trackName(track);
   setText("hover", shown === null ? "" : [describe(shown), time(times(shown)[0]), where].filter(Boolean).join("  ·  "));
 }
 

@@ -33,6 +33,11 @@ export interface TrackChoice {
   hidden: Set<number>;
 }
 
+/** The name of a track with that of its process. */
+export function trackName(track: TrackState): string {
+  return [track.process, track.thread].filter(Boolean).join(" / ");
+}
+
 export class Model {
   readonly choice: TrackChoice = { text: "", hidesEmpty: false, byActivity: false, pinned: new Set(), hidden: new Set() };
   /** The number of rows in view of tracks that have some, if that is asked for. */
@@ -185,8 +190,7 @@ export class Model {
       const track = this.tracks.get(id);
       const session = this.sessions.find((session) => session.id === track?.session);
       if (track !== undefined && session !== undefined) {
-        const label = [track.process, track.thread].filter(Boolean).join(" / ");
-        add({ session, track, isCollapsed: false, kind: "track", label, key: "", height: this.trackHeight(track) });
+        add({ session, track, isCollapsed: false, kind: "track", label: trackName(track), key: "", height: this.trackHeight(track) });
       }
     }
     const inOrder = [...this.sessions].sort(compareSessions);

@@ -1,7 +1,7 @@
 // The panel below the timeline: an event with its fields, a range or what is in view with what it amounts to, and what a search has found.
 
 import { dayAndTime, duration, exactDuration, time } from "./format";
-import type { Model } from "./model";
+import { type Model, trackName } from "./model";
 import { type DetailsReply, type FoundRow, Kind, type SearchReply } from "./protocol";
 import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
 import type { Requests } from "./requests";
@@ -99,7 +99,7 @@ export class Panel {
   private trackName(id: number): string {
     const track = this.model.tracks.get(id);
     const session = this.model.sessions.find((session) => session.id === track?.session);
-    return [session?.name, track?.process, track?.thread].filter(Boolean).join(" / ");
+    return [session?.name, track && trackName(track)].filter(Boolean).join(" / ");
   }
 
   showEvent(event: PanelEvent): void {
@@ -198,7 +198,7 @@ export class Panel {
         }
       }
     });
-    this.summary.wait(true);
+    this.summary.wait();
     this.asked.summary(range.from, range.to, (reply) => {
       if (this.timeline.range === range) {
         this.summary.set(reply, Number(ns));
@@ -211,7 +211,7 @@ export class Panel {
     this.timeline.range = null;
     this.timeline.selection = null;
     this.open("In view");
-    this.summary.wait(true);
+    this.summary.wait();
     this.inView = { from: 0n, to: 0n, at: 0, isAnswered: true };
   }
 

@@ -1,7 +1,7 @@
 // What the rows of a range amount to: tables of spans, events and counters, and a graph.
 
 import { count, duration } from "./format";
-import type { Model } from "./model";
+import { type Model, trackName } from "./model";
 import type { FoundRow, SummaryReply } from "./protocol";
 import { colorIndex, type Theme } from "./theme";
 
@@ -91,12 +91,10 @@ export class Summary {
     private readonly showTrack: (track: number) => void,
   ) {}
 
-  /** Shows that an answer is awaited; what was shown of the same range before stays until it comes. */
-  wait(isNew: boolean): void {
-    if (isNew) {
-      this.reply = null;
-      this.element.replaceChildren("counting");
-    }
+  /** Shows that an answer is awaited. */
+  wait(): void {
+    this.reply = null;
+    this.element.replaceChildren("counting");
     this.element.hidden = false;
   }
 
@@ -222,7 +220,7 @@ export class Summary {
 
   private trackName(id: number): string {
     const track = this.model.tracks.get(id);
-    return [track?.process, track?.thread].filter(Boolean).join(" / ");
+    return track === undefined ? "" : trackName(track);
   }
 
   /** Each name above those within it, as wide as its part of the time. */

@@ -1,8 +1,7 @@
 // Which tracks are shown: a part of the panel.
 
 import { count } from "./format";
-import type { Model, TrackChoice } from "./model";
-import type { TrackState } from "./protocol";
+import { type Model, type TrackChoice, trackName } from "./model";
 
 /** Tracks that are listed. */
 const MAX_LISTED = 300;
@@ -94,10 +93,6 @@ export class TrackList {
       this.list.insertRow().insertCell().textContent = `and ${all.length - MAX_LISTED} more`;
     }
   }
-}
-
-function trackName(track: TrackState): string {
-  return [track.process, track.thread].filter(Boolean).join(" / ");
 }
 
 function checkbox(id: string, label: string, choice: TrackChoice, member: "hidesEmpty" | "byActivity", apply: () => void): Node {
