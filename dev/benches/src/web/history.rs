@@ -30,7 +30,7 @@ const MEAN_GAP: u64 = 640_000;
 const BEGIN: u64 = 1_800_000_000_000_000_000;
 
 /// Asks the server as the page does, over a connection of its own and with the pauses of a page,
-/// and notes how long each answer takes in milliseconds.
+/// and measures how long each answer takes, in milliseconds.
 const REQUESTS: &str = r"
 const run = async () => {
     const socket = new WebSocket(location.origin.replace('http', 'ws') + '/socket');
@@ -80,7 +80,7 @@ const run = async () => {
     for (const text of ['orders', 'request', 'no such name', 'stock']) {
         for (let at = 0n; at < 5n; at++) {
             const from = (first + at * all / 5n).toString();
-            result.search.push((await query({type: 'search', text, from, isBackward: false}))[0]);
+            result.search.push((await query({type: 'search', text, isWhole: false, from, isBackward: false}))[0]);
         }
     }
     for (const part of [1n, 2n, 10n, 1000n]) {
