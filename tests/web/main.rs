@@ -2,8 +2,10 @@
 
 mod access;
 mod details;
+mod flows;
 mod functions;
 mod hostile;
+mod kernel;
 mod perfetto;
 mod perfetto_collections;
 mod perfetto_format;

@@ -12,7 +12,7 @@ use tests::process::Process;
 use tests::test_live;
 
 /// The begin of the recordings, in nanoseconds since 1970.
-const BEGIN: u64 = 1_700_000_000_000_000_000;
+pub(crate) const BEGIN: u64 = 1_700_000_000_000_000_000;
 /// A thread that Perfetto has no number for.
 const WIDE_THREAD: u64 = 5_000_000_000;
 
@@ -54,25 +54,25 @@ event { id = 3; name = \"syscall_exit_read\"; fields := struct { u64 _ret; }; };
 
 /// The bytes of a packet.
 #[derive(Default)]
-struct Packet(Vec<u8>);
+pub(crate) struct Packet(pub(crate) Vec<u8>);
 
 impl Packet {
-    fn event(&mut self, class: u8, time: u64) -> &mut Self {
+    pub(crate) fn event(&mut self, class: u8, time: u64) -> &mut Self {
         self.0.push(class);
         self.number(BEGIN + time)
     }
 
-    fn number(&mut self, value: u64) -> &mut Self {
+    pub(crate) fn number(&mut self, value: u64) -> &mut Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    fn small(&mut self, value: i32) -> &mut Self {
+    pub(crate) fn small(&mut self, value: i32) -> &mut Self {
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    fn text(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.0.extend(text.as_bytes());
         self.0.push(0);
         self
@@ -83,7 +83,7 @@ impl Packet {
     }
 }
 
-fn write(lab: &Lab, name: &str, metadata: &str, packets: &[Packet]) -> PathBuf {
+pub(crate) fn write(lab: &Lab, name: &str, metadata: &str, packets: &[Packet]) -> PathBuf {
     let directory = lab.directory(name);
     fs::write(directory.join("metadata"), format!("{TYPES}{metadata}")).unwrap();
     for (number, packet) in packets.iter().enumerate() {

@@ -15,9 +15,12 @@ use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::sink::{Origin, SinkError};
 use viewer::time::Nanoseconds;
 
+use super::arrows::ArrowEnd;
 use super::locations::Locations;
 use super::packet_log::LoggedPacket;
 use super::replay::{Events, Replay};
+use super::row::Row;
+use super::store::Store;
 
 /// Fields of an event that are shown.
 const MAX_FIELDS: usize = 500;
@@ -35,6 +38,62 @@ pub(super) struct Details {
     pub(super) fields: Vec<ShownField>,
     /// All of it as JSON; empty if that is very long.
     pub(super) json: String,
+    /// The arrows that begin or end within it.
+    pub(super) arrows: Vec<ShownArrow>,
+}
+
+/// An arrow as pages are told of it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShownArrow {
+    /// The number of the name: of a flow, or of the CPU on which a thread was woken.
+    pub(super) name: u32,
+    pub(super) is_wakeup: bool,
+    /// What woke the thread, or was within the flow.
+    pub(super) cause: String,
+    pub(super) from: ShownEnd,
+    pub(super) to: ShownEnd,
+}
+
+/// An end of an arrow as pages are told of it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct ShownEnd {
+    pub(super) track: u32,
+    pub(super) time: String,
+}
+
+impl From<ArrowEnd> for ShownEnd {
+    fn from(end: ArrowEnd) -> Self {
+        Self {
+            track: end.track,
+            time: end.time.to_string(),
+        }
+    }
+}
+
+/// The arrows that begin or end within a row of a track.
+pub(super) fn arrows_of(store: &Store, track: u32, row: &Row) -> Vec<ShownArrow> {
+    let arrows = store.arrows.of(track, row.start, row.end());
+    let shown = arrows.into_iter().filter_map(|arrow| {
+        let from = store.track(arrow.from.track)?;
+        let rows = from.rows.lock();
+        let within = rows.innermost(arrow.from.time);
+        // A thread is known by its name, an interrupt by its span.
+        let within = within.filter(|_| !arrow.is_wakeup || !rows.has_states);
+        drop(rows);
+        let cause = match within {
+            Some(name) => store.name_text(name),
+            None => from.label.lock().thread.clone(),
+        };
+        Some(ShownArrow {
+            name: arrow.name,
+            is_wakeup: arrow.is_wakeup,
+            cause,
+            from: arrow.from.into(),
+            to: arrow.to.into(),
+        })
+    });
+    shown.collect()
 }
 
 /// A field as text.
@@ -81,6 +140,7 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
     let json = String::from_utf8(stage.json).unwrap_or_default();
     Details {
         fields: stage.fields,
+        arrows: Vec::new(),
         json: Some(json)
             .filter(|json| json.len() <= MAX_JSON_BYTES)
             .unwrap_or_default(),

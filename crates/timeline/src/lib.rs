@@ -8,18 +8,21 @@
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `locations`,
 //! `packet_log`, `replay` and `matches` (the packets of the history, decoded again for single
 //! events and filters), `block`, `track` and `view` (the rows of one track, and what is seen of
-//! them), `histogram`, `store`, `thread_tracks`, `sent`, `stage_state` and `stage` (from events to
-//! rows), `trace_muxes`, `archive` and `download` (files of a range), `search`, `span_graph` and
-//! `summary` (what a range amounts to), `details` (of one event), `protocol`, `page_state`,
-//! `access`, `write_timeout`, `server`.
+//! them), `histogram`, `arrows`, `store`, `thread_tracks`, `apply`, `sent`, `kernel`, `stage_state`
+//! and `stage` (from events to rows), `trace_muxes`, `archive` and `download` (files of a range),
+//! `search`, `span_graph` and `summary` (what a range amounts to), `details` (of one event),
+//! `protocol`, `page_state`, `access`, `write_timeout`, `server`.
 
 mod access;
+mod apply;
 mod archive;
+mod arrows;
 mod block;
 mod client_clocks;
 mod details;
 mod download;
 mod histogram;
+mod kernel;
 mod locations;
 mod matches;
 mod packet_log;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use viewer::filter::Filter;
 
-use super::details::event_details;
+use super::details::{arrows_of, event_details};
 use super::download;
 use super::matches::{FilterThread, PageFilter};
 use super::packet_log::PacketLog;
@@ -100,14 +100,16 @@ impl PageState {
                 None
             }
             Request::Details { number, track, row } => {
-                let place = store.track(track).and_then(|track| {
+                let row = store.track(track).and_then(|track| {
                     let rows = track.rows.lock();
-                    rows.row(rows.number_of(row)).map(|row| row.place)
+                    rows.row(rows.number_of(row)).copied()
                 });
+                let place = row.map(|row| row.place);
                 let packet = place.and_then(|place| Some((log.packet(place)?, place.event)));
-                let details = packet
+                let mut details = packet
                     .map(|(packet, event)| event_details(&packet, event, &log.locations))
                     .unwrap_or_default();
+                details.arrows = row.map_or_else(Vec::new, |row| arrows_of(store, track, &row));
                 Some(Reply::Details { number, details })
             }
             Request::Search {

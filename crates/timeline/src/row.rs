@@ -1,4 +1,4 @@
-//! One row of the timeline: a span, an instant, a loss or the value of a counter.
+//! One row of the timeline: a span, an instant, a loss, the value of a counter or a state.
 
 /// What a row shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,11 +11,13 @@ pub(super) enum RowKind {
     Loss,
     /// A value from here to the next row.
     Counter,
+    /// A time for which a thread was in a state, or a CPU ran a thread.
+    State,
 }
 
 impl RowKind {
     /// The number of kinds.
-    pub(super) const COUNT: usize = 4;
+    pub(super) const COUNT: usize = 5;
 
     /// The number of the kind in messages to the page.
     pub(super) const fn code(self) -> u8 {
@@ -24,6 +26,7 @@ impl RowKind {
             Self::Instant => 1,
             Self::Loss => 2,
             Self::Counter => 3,
+            Self::State => 4,
         }
     }
 }
@@ -58,7 +61,7 @@ pub(super) struct Row {
     pub(super) kind: RowKind,
 }
 
-/// The end of a span that has not ended.
+/// The end of a span or state that has not ended.
 pub(super) const OPEN: i64 = i64::MAX;
 
 impl Row {
@@ -101,10 +104,10 @@ impl Row {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.kind == RowKind::Span && self.end == OPEN
+        matches!(self.kind, RowKind::Span | RowKind::State) && self.end == OPEN
     }
 
-    /// Ends a span at this time, in nanoseconds since the clock's origin.
+    /// Ends a span or state at this time, in nanoseconds since the clock's origin.
     pub(super) fn close(&mut self, end: i64) {
         // With `OPEN` itself as its end the span would stay open.
         self.end = end.max(self.start).min(OPEN - 1);
@@ -132,4 +135,21 @@ pub(super) enum Action {
     Instant(u32, i64),
     /// The value of a counter from a time on.
     Counter(u32, i64, f64),
+}
+
+impl Action {
+    /// The number of the name, if it has one.
+    pub(super) fn name(self) -> Option<u32> {
+        match self {
+            Self::Begin(name)
+            | Self::Enter(name, _)
+            | Self::AsyncBegin(name, _)
+            | Self::AsyncEnd(name, _)
+            | Self::Complete(name, ..)
+            | Self::Instant(name, _)
+            | Self::Counter(name, ..) => Some(name),
+            Self::End(name) => name,
+            Self::Exit(_) => None,
+        }
+    }
 }

@@ -66,6 +66,8 @@ pub(super) fn search(store: &Store, filter: Option<&Matches>, sought: Sought<'_>
     let is_found = |row: &Row| {
         let name = usize::try_from(row.name).unwrap_or(usize::MAX);
         is_named.get(name).copied().unwrap_or(false)
+            // There are many, and the next one of the same name is all that is asked for.
+            && (row.kind != RowKind::State || sought.is_whole)
             && (row.kind == RowKind::Loss
                 || filter.is_none_or(|matches| matches.contains(row.place)))
     };
@@ -127,7 +129,7 @@ pub(super) fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
     }
 }
 
-/// The number of rows that overlap a range.
+/// The number of rows that overlap a range, without losses and states.
 pub(super) fn count_events(store: &Store, filter: Option<&Matches>, from: i64, to: i64) -> u64 {
     // With one pixel for all, what does not reach beyond the range is merged.
     let view = View { from, to, width: 1 };
@@ -140,7 +142,7 @@ pub(super) fn count_events(store: &Store, filter: Option<&Matches>, from: i64, t
     }
     let is_within = |row: &&super::view::VisibleRow| {
         let longest = row.longest.row;
-        longest.kind != RowKind::Loss && longest.end() >= from
+        !matches!(longest.kind, RowKind::Loss | RowKind::State) && longest.end() >= from
     };
     let rows = rows.iter().filter(is_within);
     rows.map(|row| u64::from(row.count)).sum()

@@ -14,6 +14,7 @@ use ctf::decode::{Event, FieldError};
 use serde_json::Value;
 use viewer::attach::TraceKey;
 
+use super::arrows::FlowStep;
 use super::client_clocks::ClientClocks;
 use super::row::Action;
 use super::store::Store;
@@ -38,6 +39,8 @@ pub(super) enum SentAction {
         thread: Id,
         action: Action,
         time: i64,
+        /// The key of the flow that it belongs to, and what it does to that.
+        flow: Option<(u64, FlowStep)>,
     },
     /// Something of this category that belongs to no thread.
     Async {
@@ -252,10 +255,29 @@ fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> Sen
         thread,
         action,
         time,
+        flow: flow(sent),
     }
 }
 
-/// What begin and end of an async span have in common, besides process and category.
+/// The flow that an event belongs to.
+fn flow(sent: &SentEvent<'_>) -> Option<(u64, FlowStep)> {
+    let step = match sent.phase {
+        "s" => FlowStep::Begin,
+        "f" => FlowStep::End,
+        _ => FlowStep::Next,
+    };
+    match (sent.phase, sent.bind_id) {
+        ("s" | "t" | "f", _) => Some((async_key(sent), step)),
+        (_, Some(bind)) => {
+            let mut hasher = DefaultHasher::new();
+            bind.hash(&mut hasher);
+            Some((hasher.finish(), step))
+        }
+        _ => None,
+    }
+}
+
+/// What the events of an async span or of a flow have in common, besides process and category.
 fn async_key(sent: &SentEvent<'_>) -> u64 {
     // A hash, because a key is kept for each open span and the texts may be long.
     let mut hasher = DefaultHasher::new();
@@ -307,6 +329,7 @@ mod tests {
             thread: Id::Number(2),
             action,
             time,
+            flow: None,
         };
         for (line, want) in [
             (

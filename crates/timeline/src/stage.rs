@@ -23,13 +23,15 @@ use viewer::sources::SessionStage;
 use viewer::terminal::printable;
 use viewer::time::Nanoseconds;
 
+use super::apply::apply;
+use super::arrows::ArrowEnd;
+use super::kernel::{KernelEvent, Kernels, Shown};
 use super::packet_log::PacketLog;
-use super::row::{Action, EventPlace, Row, RowKind};
+use super::row::{Action, EventPlace};
 use super::sent::{SentAction, SentEvents};
 use super::stage_state::{ClassState, EventOwner, Place, StreamState};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
-use super::track::TrackRows;
 
 struct TraceState {
     session: Arc<Session>,
@@ -56,6 +58,7 @@ pub(super) struct TimelineStage {
     /// The event classes of traces that have not ended, by their ordinals.
     classes: RecentMap<Rc<ClassState>>,
     recordings: Recordings,
+    kernels: Kernels,
     sent: SentEvents,
     fields: InterpretedFields,
     failures: u64,
@@ -76,6 +79,7 @@ impl TimelineStage {
             tracks: ThreadTracks::default(),
             classes: RecentMap::default(),
             recordings: Recordings::default(),
+            kernels: Kernels::default(),
             sent,
             fields: InterpretedFields::default(),
             failures: 0,
@@ -157,6 +161,10 @@ impl TimelineStage {
         }
         let function = origin.locations.and_then(EventLocations::function_name);
         self.visit_fields(event, origin, &class)?;
+        if class.kernel.is_some() {
+            self.show_kernel(&class, event, &session, origin, place, is_shown);
+            return Ok(());
+        }
         let found = self.place_of(event, &session, origin);
         let Place {
             track, is_thread, ..
@@ -165,12 +173,50 @@ impl TimelineStage {
             Some(CallRecord::Begin(name, _)) => Action::Begin(self.store.name(name)),
             Some(CallRecord::End(name, _)) => Action::End(Some(self.store.name(name))),
             _ => {
-                let fits = class.kind.fits(is_thread, found.is_kernel);
+                let fits = class.kind.fits(is_thread, false);
                 self.action(&class, fits, function, time)
             }
         };
-        self.apply(&track, action, time, place, is_shown);
+        apply(&self.store, &track, action, time, place, is_shown);
         Ok(())
+    }
+
+    /// Shows an event of a kernel.
+    fn show_kernel(
+        &mut self,
+        class: &ClassState,
+        event: &Event<'_>,
+        session: &Arc<Session>,
+        origin: Origin<'_>,
+        place: EventPlace,
+        is_shown: bool,
+    ) {
+        let Some((kernel, time)) = class.kernel.zip(event.time()) else {
+            return;
+        };
+        let event = KernelEvent {
+            class: kernel,
+            kind: &class.kind,
+            name: event.class().name().unwrap_or_default(),
+            span: class.span,
+            fields: &self.fields,
+            time,
+            place,
+            is_shown,
+        };
+        let shown = Shown {
+            store: &self.store,
+            tracks: &mut self.tracks,
+            session,
+        };
+        let (cpu, found) = self.kernels.show(&event, shown);
+        self.add_stream_track(origin, cpu);
+        if let Some(found) = found {
+            let fits = class.kind.fits(found.is_thread, true);
+            let action = found.action;
+            let action = action.unwrap_or_else(|| self.action(class, fits, None, time));
+            apply(&self.store, &found.track, action, time, place, is_shown);
+        }
     }
 
     fn stream(&mut self, stream: StreamKey) -> Option<&mut StreamState> {
@@ -211,7 +257,7 @@ impl TimelineStage {
         self.fields.begin_event(&stream.packet_fields);
         // Nothing in the payload of other events counts here: not decoding it saves most of the
         // time.
-        match class.kind.is_generic() || class.is_function() {
+        match class.needs_payload {
             true => event.visit_fields(&mut self.fields),
             false if class.has_contexts => event.visit_contexts(&mut self.fields),
             false => Ok(()),
@@ -278,7 +324,6 @@ impl TimelineStage {
         Place {
             track: self.tracks.track(&self.store, session, of, &owner),
             is_thread: thread.is_some() || is_recording,
-            is_kernel: environment.is_kernel,
             owner: event_owner,
         }
     }
@@ -358,11 +403,19 @@ impl TimelineStage {
                 thread,
                 action,
                 time,
+                flow,
                 ..
             } => {
                 let of = TrackOf::Thread(thread.clone());
                 let track = self.tracks.track(&self.store, session, of, &owner);
-                self.apply(&track, *action, *time, place, is_shown);
+                if let Some((key, step)) = flow.filter(|_| is_shown)
+                    && let Some(name) = action.name()
+                {
+                    let (track, time) = (track.id, *time);
+                    let at = ArrowEnd { track, time };
+                    self.store.arrows.add_flow(key, step, at, name);
+                }
+                apply(&self.store, &track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
             }
             SentAction::Async {
@@ -373,7 +426,7 @@ impl TimelineStage {
             } => {
                 let of = TrackOf::Async(shortened(category).into());
                 let track = self.tracks.track(&self.store, session, of, &owner);
-                self.apply(&track, *action, *time, place, is_shown);
+                apply(&self.store, &track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
             }
             SentAction::Values { time, values, .. } => {
@@ -381,49 +434,10 @@ impl TimelineStage {
                     let of = TrackOf::Counter(shortened(name).into());
                     let track = self.tracks.track(&self.store, session, of, &owner);
                     let action = Action::Counter(self.store.name(name), *time, *value);
-                    self.apply(&track, action, *time, place, is_shown);
+                    apply(&self.store, &track, action, *time, place, is_shown);
                 }
             }
         }
-    }
-
-    /// Changes the rows of a track. Spans are paired whether they are shown or not.
-    fn apply(&self, track: &Track, action: Action, time: i64, place: EventPlace, is_shown: bool) {
-        self.store.change_rows(track, |rows| match action {
-            Action::Begin(name) if is_shown => rows.begin(time, name, None, place),
-            Action::Begin(name) => rows.begin_hidden(name, None),
-            Action::Enter(name, id) if is_shown => rows.begin(time, name, Some(id), place),
-            Action::Enter(name, id) => rows.begin_hidden(name, Some(id)),
-            Action::End(name) => {
-                if !rows.end(time, name) && is_shown {
-                    self.add_end(rows, time, name, place);
-                }
-            }
-            Action::Exit(id) => {
-                if !rows.end_by_id(time, id) && is_shown {
-                    self.add_end(rows, time, None, place);
-                }
-            }
-            Action::AsyncEnd(name, key) => {
-                if !rows.end_overlapping(time, key) && is_shown {
-                    rows.add(Row::new(RowKind::Instant, time, time, name, place));
-                }
-            }
-            Action::AsyncBegin(_, key) if !is_shown => rows.begin_overlapping_hidden(key),
-            _ if !is_shown => {}
-            Action::AsyncBegin(name, key) => rows.begin_overlapping(time, name, key, place),
-            Action::Complete(name, start, end) => rows.complete(start, end, name, place),
-            Action::Instant(name, at) => {
-                rows.add(Row::new(RowKind::Instant, at, at, name, place));
-            }
-            Action::Counter(name, at, value) => rows.add(Row::counter(at, value, name, place)),
-        });
-    }
-
-    /// Shows an end whose begin is not known.
-    fn add_end(&self, rows: &mut TrackRows, time: i64, name: Option<u32>, place: EventPlace) {
-        let name = name.unwrap_or_else(|| self.store.name("<end>"));
-        rows.add(Row::new(RowKind::Instant, time, time, name, place));
     }
 
     fn add_stream_track(&mut self, origin: Origin<'_>, track: Arc<Track>) {
@@ -534,6 +548,9 @@ impl Stage for TimelineStage {
             let track = self.tracks.track(&self.store, &session, of, &owner);
             stream.tracks.push(track);
         }
+        if let Some(begin) = loss.begin {
+            self.kernels.lose(&stream.tracks, begin.get(), &self.store);
+        }
         self.store.add_loss(&session, &stream.tracks, loss);
         Ok(())
     }
@@ -562,6 +579,7 @@ impl Stage for TimelineStage {
             // Nothing is known of it after its latest event, although other sessions go on.
             let end = session.last_time().unwrap_or(0);
             self.tracks.end_session(session.id, end);
+            self.kernels.forget_session(session.id);
         }
     }
 

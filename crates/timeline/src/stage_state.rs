@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use ctf::decode::Event;
 use viewer::attach::{StreamInfo, TraceKey};
+use viewer::interpret::environment::Environment;
 use viewer::interpret::interpreted_fields::InterpretedFields;
 use viewer::interpret::kind::RecordKind;
+use viewer::interpret::span_edges::is_of_perf;
 use viewer::mux::is_since_1970;
 
+use super::kernel::KernelClass;
 use super::packet_log::PacketLog;
 use super::row::EventPlace;
 use super::store::{Store, Track};
@@ -21,8 +24,6 @@ pub(super) struct Place {
     pub(super) track: Arc<Track>,
     /// Whether only events of one thread come there.
     pub(super) is_thread: bool,
-    /// Whether events there are those of a kernel.
-    pub(super) is_kernel: bool,
     pub(super) owner: EventOwner,
 }
 
@@ -42,6 +43,10 @@ pub(super) struct ClassState {
     /// class; else that of the class.
     pub(super) span: u32,
     pub(super) has_contexts: bool,
+    /// Whether fields of the payload count.
+    pub(super) needs_payload: bool,
+    /// What the events say of CPUs and threads. Absent if they are not those of a kernel.
+    pub(super) kernel: Option<KernelClass>,
     /// Whether the times of its events count from 1970.
     pub(super) is_unix: bool,
 }
@@ -67,27 +72,29 @@ impl ClassState {
         let (stream, class) = (event.stream_class(), event.class());
         let kind = RecordKind::of_event(event);
         let name = store.name(class.name().unwrap_or("<unknown>"));
+        let class_name = class.name().unwrap_or_default();
+        let is_kernel = Environment::of(event.trace()).is_kernel;
         let span = match &kind {
-            RecordKind::Begin(span) | RecordKind::End(span) => store.name(&span.name),
+            RecordKind::Begin(span) | RecordKind::End(span) => {
+                store.name(&span.shown_name(class_name, is_kernel))
+            }
             _ => name,
         };
+        let kernel = is_kernel.then(|| KernelClass::of(class_name, &kind));
+        let is_function = matches!(kind, RecordKind::FunctionEntry | RecordKind::FunctionExit);
+        let is_kernel_payload =
+            kernel.is_some_and(KernelClass::needs_payload) || is_kernel && is_of_perf(event);
         Self {
             trace,
             declared: stream.events().len(),
+            needs_payload: kind.is_generic() || is_function || is_kernel_payload,
+            kernel,
             kind,
             name,
             span,
             has_contexts: stream.event_context().is_some() || class.context().is_some(),
             is_unix: is_since_1970(event.trace(), stream),
         }
-    }
-
-    /// Whether its events are entries or exits of functions.
-    pub(super) fn is_function(&self) -> bool {
-        matches!(
-            self.kind,
-            RecordKind::FunctionEntry | RecordKind::FunctionExit
-        )
     }
 }
 

@@ -15,12 +15,13 @@ use viewer::sink::losses::LossSum;
 use viewer::sink::{Loss, Lost};
 use viewer::time::{AtomicTime, Nanoseconds};
 
+use super::arrows::Arrows;
 use super::histogram::Histogram;
 use super::row::{EventPlace, Row, RowKind};
 use super::track::TrackRows;
 
 /// Largest number of tracks. With more, those that ended first are removed with their rows.
-const MAX_TRACKS: usize = 4096;
+const MAX_TRACKS: usize = 1 << 14;
 /// Largest number of sessions. With more, those that ended first are removed with their tracks.
 const MAX_SESSIONS: usize = 1024;
 /// Rows that may be added before the oldest are dropped.
@@ -80,6 +81,7 @@ pub(super) struct Store {
     tracks: RwLock<BTreeMap<u32, Arc<Track>>>,
     next_id: AtomicUsize,
     pub(super) histogram: Mutex<Histogram>,
+    pub(super) arrows: Arrows,
     /// The time up to which rows have been dropped, of any track.
     dropped_until: AtomicTime,
 }
@@ -190,6 +192,7 @@ impl Store {
             tracks: RwLock::default(),
             next_id: AtomicUsize::new(0),
             histogram: Mutex::default(),
+            arrows: Arrows::default(),
             dropped_until: AtomicTime::default(),
         }
     }
@@ -305,6 +308,16 @@ impl Store {
     pub(super) fn names_from(&self, number: usize, max: usize) -> Vec<Arc<str>> {
         let names = self.names.read();
         names.from(number).iter().take(max).cloned().collect()
+    }
+
+    /// The text of a name.
+    pub(super) fn name_text(&self, number: u32) -> String {
+        let names = self.names.read();
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        names
+            .from(number)
+            .first()
+            .map_or_else(String::new, |name| name.to_string())
     }
 
     /// The number of changes of rows so far.

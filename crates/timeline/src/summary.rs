@@ -34,6 +34,11 @@ pub(super) struct RangeSummary {
     pub(super) spans: Vec<SpanSummary>,
     /// The number of names of spans, also of those that are not in `spans`.
     pub(super) span_names: usize,
+    /// States of threads, and threads that CPUs ran: those with the most time first. None has an
+    /// own time.
+    pub(super) states: Vec<SpanSummary>,
+    /// The number of names of states, also of those that are not in `states`.
+    pub(super) state_names: usize,
     /// Those with the most events first.
     pub(super) events: Vec<EventSummary>,
     /// The number of names of events, also of those that are not in `events`.
@@ -93,6 +98,7 @@ pub(super) fn summarize(
 ) -> RangeSummary {
     let mut sums = Sums {
         spans: HashMap::new(),
+        states: HashMap::new(),
         events: HashMap::new(),
         graph: SpanGraph::new(),
         buckets: MAX_BUCKETS,
@@ -187,6 +193,7 @@ fn length(from: i64, to: i64) -> u64 {
 #[derive(Debug)]
 struct Sums {
     spans: HashMap<u32, SpanSum>,
+    states: HashMap<u32, SpanSum>,
     events: HashMap<u32, EventSum>,
     graph: SpanGraph,
     /// The number of buckets that histograms may still have.
@@ -276,7 +283,7 @@ impl Sums {
         }
         let place = Place { track, number, row };
         match row.kind {
-            RowKind::Span => {
+            RowKind::Span | RowKind::State => {
                 let part = SpanPart {
                     begin: row.start.max(range.from),
                     end: Reverse(row.end().min(range.to)),
@@ -285,7 +292,9 @@ impl Sums {
                     name: row.name,
                 };
                 self.add_span(&part, place);
-                range.spans.push(part);
+                if row.kind == RowKind::Span {
+                    range.spans.push(part);
+                }
             }
             RowKind::Instant => {
                 let sum = self.events.entry(row.name).or_insert(EventSum {
@@ -318,10 +327,14 @@ impl Sums {
 
     fn add_span(&mut self, part: &SpanPart, place: Place) {
         let duration = length(part.begin, part.end.0);
-        let sum = self.spans.entry(part.name).or_insert_with(|| SpanSum {
+        let (sums, own) = match place.row.kind {
+            RowKind::State => (&mut self.states, None),
+            _ => (&mut self.spans, Some(0)),
+        };
+        let sum = sums.entry(part.name).or_insert_with(|| SpanSum {
             count: 0,
             total: 0,
-            own: Some(0),
+            own,
             durations: DurationHistogram::default(),
             max: 0,
             longest: place,
@@ -373,27 +386,11 @@ impl Sums {
     }
 
     fn finish(self) -> RangeSummary {
-        let mut spans: Vec<_> = self.spans.into_iter().collect();
-        spans.sort_unstable_by_key(|(name, sum)| (Reverse(sum.total), *name));
+        let (spans, span_names) = in_order(self.spans);
+        let (states, state_names) = in_order(self.states);
         let mut events: Vec<_> = self.events.into_iter().collect();
         events.sort_unstable_by_key(|(name, sum)| (Reverse(sum.count), *name));
-        let (span_names, event_names) = (spans.len(), events.len());
-        let spans = spans.into_iter().take(MAX_NAMES).map(|(name, sum)| {
-            let percentile = |percent| match sum.durations.percentile(percent) {
-                Percentile::Within(duration) => duration.min(sum.max),
-                Percentile::Longest => sum.max,
-            };
-            SpanSummary {
-                name,
-                count: sum.count,
-                total: sum.total,
-                own: sum.own,
-                p50: percentile(50),
-                p99: percentile(99),
-                max: sum.max,
-                longest: sum.longest.found(),
-            }
-        });
+        let event_names = events.len();
         let events = events.into_iter().take(MAX_NAMES);
         let events = events.map(|(name, sum)| EventSummary {
             name,
@@ -401,8 +398,10 @@ impl Sums {
             first: sum.first.found(),
         });
         RangeSummary {
-            spans: spans.collect(),
+            spans,
             span_names,
+            states,
+            state_names,
             events: events.collect(),
             event_names,
             counters: Vec::new(),
@@ -410,6 +409,30 @@ impl Sums {
             is_coarse: self.is_coarse,
         }
     }
+}
+
+/// The sums of the names with the most time, and the number of all names.
+fn in_order(sums: HashMap<u32, SpanSum>) -> (Vec<SpanSummary>, usize) {
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_unstable_by_key(|(name, sum)| (Reverse(sum.total), *name));
+    let names = sums.len();
+    let most = sums.into_iter().take(MAX_NAMES).map(|(name, sum)| {
+        let percentile = |percent| match sum.durations.percentile(percent) {
+            Percentile::Within(duration) => duration.min(sum.max),
+            Percentile::Longest => sum.max,
+        };
+        SpanSummary {
+            name,
+            count: sum.count,
+            total: sum.total,
+            own: sum.own,
+            p50: percentile(50),
+            p99: percentile(99),
+            max: sum.max,
+            longest: sum.longest.found(),
+        }
+    });
+    (most.collect(), names)
 }
 
 #[cfg(test)]

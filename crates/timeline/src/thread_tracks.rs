@@ -25,6 +25,8 @@ pub(super) type Id = OwnerId<'static>;
 pub(super) enum TrackOf {
     Thread(Id),
     Cpu(i64),
+    /// What a CPU does besides the thread that it runs.
+    Interrupts(i64),
     /// The one thread of a recording of CodeTracer.
     Recording(TraceKey),
     /// A stream on which something was lost before its first event.
@@ -123,6 +125,7 @@ impl ThreadTracks {
             TrackOf::Thread(id) if owner.thread_name.is_empty() => format!("thread {id}"),
             TrackOf::Thread(id) => format!("{} {id}", owner.thread_name),
             TrackOf::Cpu(cpu) => format!("CPU {cpu}"),
+            TrackOf::Interrupts(cpu) => format!("CPU {cpu} interrupts"),
             TrackOf::Recording(_) => "calls".to_owned(),
             TrackOf::Stream(name) => name.clone(),
             TrackOf::Counter(name) => name.to_string(),
@@ -174,6 +177,20 @@ impl ThreadTracks {
         if let Some(track) = self.tracks.get(&key) {
             track.set_label(|label| label.thread = format!("{name} {thread}"));
         }
+    }
+
+    /// Says of a track which thread it is, and of which process if that is known.
+    pub(super) fn describe(&self, track: &Track, process: Option<&Id>, thread: &str) {
+        let session = track.session.id;
+        track.set_label(|label| {
+            thread.clone_into(&mut label.thread);
+            let Some(process) = process else {
+                return;
+            };
+            let name = self.process_names.get(&(session, process.clone()));
+            label.process = process_label(name.map_or("", |name| name), Some(process));
+            label.pid = page_number(process);
+        });
     }
 
     /// Ends all tracks of a session.

@@ -50,6 +50,10 @@ pub(super) struct TrackRows {
     pub(super) has_overlapping: bool,
     /// Keys of open spans that are not shown.
     hidden_overlapping: Vec<u64>,
+    /// The row of the present state. Absent if it is not known, or not shown.
+    state: Option<u64>,
+    /// Whether there was a state. States are on the first line, and all else is below it.
+    pub(super) has_states: bool,
     /// When the track ended. Absent while events may come.
     pub(super) ended_at: Option<i64>,
 }
@@ -93,6 +97,16 @@ impl TrackRows {
         self.first_row + u64::from(low.wrapping_sub(first))
     }
 
+    /// The name of the innermost span at a time.
+    pub(super) fn innermost(&self, time: i64) -> Option<u32> {
+        let blocks = self.blocks.iter();
+        let near = blocks.filter(|block| block.min_start <= time && time <= block.max_end);
+        let spans = near.flat_map(|block| &block.rows);
+        let around =
+            spans.filter(|row| row.kind == RowKind::Span && row.start <= time && time <= row.end());
+        around.max_by_key(|row| row.depth).map(|row| row.name)
+    }
+
     fn push(&mut self, row: Row) -> u64 {
         let number = self.next_row();
         let is_full = |block: &Block| block.rows.len() >= BLOCK_ROWS;
@@ -110,7 +124,8 @@ impl TrackRows {
 
     /// The depth below all open spans. Some of those around them may have ended.
     fn depth(&self) -> u16 {
-        let deepest = self.open.last().map_or(0, |span| span.depth + 1);
+        let first = u16::from(self.has_states);
+        let deepest = self.open.last().map_or(first, |span| span.depth + 1);
         deepest.min(MAX_DEPTH)
     }
 
@@ -121,6 +136,35 @@ impl TrackRows {
             _ => 0,
         };
         self.push(row);
+    }
+
+    /// Changes the state to one of this name; to an unknown one if there is none.
+    pub(super) fn set_state(&mut self, time: i64, state: Option<(u32, EventPlace)>) {
+        if !self.has_states {
+            self.make_line_of_states();
+        }
+        let before = self.state.take();
+        self.close_row(before, time);
+        if let Some((name, place)) = state {
+            let row = Row::new(RowKind::State, time, OPEN, name, place);
+            self.state = Some(self.push(row));
+        }
+    }
+
+    /// Moves everything one line down.
+    fn make_line_of_states(&mut self) {
+        self.has_states = true;
+        let lower = |depth: u16| (depth + 1).min(MAX_DEPTH);
+        for block in &mut self.blocks {
+            block.summary = None;
+            for row in &mut block.rows {
+                row.depth = lower(row.depth);
+                self.depths = self.depths.max(row.depth + 1);
+            }
+        }
+        for span in &mut self.open {
+            span.depth = lower(span.depth);
+        }
     }
 
     /// Events of the track are lost: the ends of its open spans may be among them.
@@ -242,6 +286,8 @@ impl TrackRows {
         for span in std::mem::take(&mut self.open) {
             self.close_row(span.row, time);
         }
+        let state = self.state.take();
+        self.close_row(state, time);
     }
 
     fn close_row(&mut self, number: Option<u64>, time: i64) {
@@ -263,7 +309,8 @@ impl TrackRows {
         let mut moved = 0;
         // The rows within came last: the first one outside ends the search.
         'blocks: for block in self.blocks.iter_mut().rev() {
-            for inner in block.rows.iter_mut().rev() {
+            let is_span = |inner: &&mut Row| inner.kind != RowKind::State;
+            for inner in block.rows.iter_mut().rev().filter(is_span) {
                 if !is_within(inner) || moved >= MAX_MOVED_ROWS {
                     break 'blocks;
                 }
@@ -319,6 +366,33 @@ mod tests {
         track.begin(50, 1, None, PLACE);
         track.end_all(60);
         assert_eq!(rows(&track).last(), Some(&(50, 60, 1, 0)));
+    }
+
+    #[test]
+    fn states_are_on_a_line_of_their_own_above_what_was_there_before() {
+        let mut track = TrackRows::default();
+        track.begin(10, 1, None, PLACE);
+        track.set_state(20, Some((7, PLACE)));
+        track.begin(30, 2, None, PLACE);
+        track.set_state(40, Some((8, PLACE)));
+        track.complete(35, 45, 3, PLACE);
+        track.set_state(50, None);
+        assert!(track.end(60, Some(2)));
+        assert!(track.end(70, None));
+        track.set_state(80, Some((7, PLACE)));
+        track.end_all(90);
+        assert_eq!(
+            rows(&track),
+            [
+                (10, 70, 1, 1),
+                (20, 40, 7, 0),
+                (30, 60, 2, 2),
+                (40, 50, 8, 0),
+                (35, 45, 3, 3),
+                (80, 90, 7, 0)
+            ]
+        );
+        assert_eq!(track.depths, 4);
     }
 
     #[test]

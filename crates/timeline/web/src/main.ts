@@ -6,7 +6,7 @@ import { Histogram } from "./histogram";
 import { type Key, listenForKeys } from "./keys";
 import { Model, trackName } from "./model";
 import { Panel } from "./panel";
-import { FoundRow, Kind, ServerMessage, parseFrame } from "./protocol";
+import { FoundRow, Kind, ServerMessage, hasDuration, parseFrame } from "./protocol";
 import { Requests } from "./requests";
 import { applyTheme, toggleTheme } from "./theme";
 import { gutter, RULER, Shown, Timeline } from "./timeline";
@@ -79,6 +79,9 @@ const connection = new Connection({
       return;
     }
     model.applyState(message, performance.now());
+    if (message.tracks.length > 0) {
+      timeline.forgetColors();
+    }
     showWholeRecording();
     showLinkedRange();
     showFilterResult();
@@ -105,6 +108,12 @@ const panel = new Panel(model, timeline, viewport, asked, {
     applyFilter(text);
   },
   show: showFound,
+  showEnd(end) {
+    const [time, half] = [BigInt(end.time), BigInt(Math.round(viewport.span / 2))];
+    viewport.show(time - half, time + half);
+    timeline.reveal(end.track, 0);
+    isDirty = true;
+  },
   changed: () => (isDirty = true),
 });
 
@@ -312,7 +321,7 @@ canvas.addEventListener(
 
 canvas.addEventListener("dblclick", (event) => {
   const shown = timeline.rowAt(event.offsetX, event.offsetY);
-  if (shown !== null && shown.rows.kind(shown.at) === Kind.Span) {
+  if (shown !== null && hasDuration(shown.rows.kind(shown.at))) {
     const [begin, end] = times(shown);
     if (end !== null) {
       const margin = (end - begin) / 10n + 5n;
@@ -348,6 +357,7 @@ function describe(shown: Shown): string {
   const merged = rows.count(at) > 1 ? `${rows.count(at)} events, the longest is ` : "";
   switch (rows.kind(at)) {
     case Kind.Span:
+    case Kind.State:
       return `${merged}${name}  ·  ${duration(rows.end(at) - rows.start(at))}`;
     case Kind.Counter:
       return `${name}  ·  ${rows.end(at)}`;

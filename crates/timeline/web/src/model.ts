@@ -58,6 +58,8 @@ export class Model {
   collapsed = new Set<string>();
   lanes: Lane[] = [];
   height = 0;
+  /** The process of each thread, by the name of its track. */
+  private readonly processes = new Map<string, string>();
   private edge: bigint | null = null;
   private edgeAt = 0;
   /** When the latest event was, by the clock of the page. */
@@ -88,6 +90,7 @@ export class Model {
     this.rows.clear();
     this.sessions = [];
     this.active.clear();
+    this.processes.clear();
     this.choice.pinned.clear();
     this.choice.hidden.clear();
     this.histogram = null;
@@ -105,6 +108,7 @@ export class Model {
     }
     for (const track of state.tracks) {
       this.tracks.set(track.id, track);
+      this.processes.set(track.thread, track.process);
     }
     for (const [place, name] of state.names.entries()) {
       this.names[state.firstName + place] = name;
@@ -133,6 +137,11 @@ export class Model {
 
   name(number: number): string {
     return this.names[number] ?? "";
+  }
+
+  /** The process of a thread that a CPU runs; the name itself if it is not known. */
+  processOf(thread: string): string {
+    return this.processes.get(thread) || thread;
   }
 
   toggle(key: string): void {
@@ -203,14 +212,21 @@ export class Model {
       const ofSession = isCollapsed ? [] : (bySession.get(session.id) ?? []);
       const shown = ofSession.filter((track) => this.isShown(track) && !this.choice.pinned.has(track.id));
       const tracks = shown.sort(this.choice.byActivity ? this.compareActivity(shown) : compareTracks);
+      const keyOf = (track: TrackState): string => `s${session.id}p${track.pid ?? track.process}`;
+      const processes = new Map<string, number>();
+      for (const track of tracks) {
+        processes.set(keyOf(track), (processes.get(keyOf(track)) ?? 0) + 1);
+      }
       let process: string | null = null;
       let isProcessCollapsed = false;
       for (const track of tracks) {
-        const processKey = `s${session.id}p${track.pid ?? track.process}`;
+        const processKey = keyOf(track);
         if (process !== processKey) {
           process = processKey;
-          isProcessCollapsed = this.collapsed.has(processKey);
-          if (track.process !== "") {
+          const isOnly = processes.get(processKey) === 1 && track.thread === track.process;
+          // A thread that has the name of its process says it alone.
+          isProcessCollapsed = !isOnly && this.collapsed.has(processKey);
+          if (track.process !== "" && !isOnly) {
             add({
               ...common,
               kind: "process",
@@ -242,5 +258,7 @@ function compareProcesses(one: TrackState, other: TrackState): number {
 }
 
 function compareTracks(one: TrackState, other: TrackState): number {
-  return compareProcesses(one, other) || Number(one.isCounter) - Number(other.isCounter) || one.id - other.id;
+  // CPUs are in order of their numbers, and threads in order of appearance.
+  const cpus = one.process === "CPUs" ? one.thread.localeCompare(other.thread, "en", { numeric: true }) : 0;
+  return compareProcesses(one, other) || Number(one.isCounter) - Number(other.isCounter) || cpus || one.id - other.id;
 }

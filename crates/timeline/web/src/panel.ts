@@ -2,7 +2,7 @@
 
 import { dayAndTime, duration, exactDuration, time } from "./format";
 import { type Model, trackName } from "./model";
-import { type DetailsReply, type FoundRow, Kind, type SearchReply } from "./protocol";
+import { type Arrow, type ArrowEnd, type DetailsReply, type FoundRow, Kind, type SearchReply, hasDuration } from "./protocol";
 import { type Format, downloadUrl, openInPerfetto } from "./perfetto";
 import type { Requests } from "./requests";
 import { Summary } from "./summary";
@@ -34,6 +34,8 @@ export interface PanelHost {
   setFilter(text: string): void;
   /** Goes to a row and shows it. */
   show(found: FoundRow): void;
+  /** Goes to an end of an arrow. */
+  showEnd(end: ArrowEnd): void;
   changed(): void;
 }
 
@@ -78,6 +80,7 @@ export class Panel {
 
   private clear(): void {
     this.event = null;
+    this.timeline.arrows = [];
     this.inView = null;
     this.summary.hide();
     element("panel-found").hidden = true;
@@ -108,11 +111,9 @@ export class Panel {
     this.timeline.selection = selection;
     this.open(event.name);
     this.event = event;
-    // The panel may cover the row.
-    this.timeline.resize();
-    this.timeline.reveal(event.track, event.depth);
+    this.uncover(event);
     const facts: [string, string][] = [["Begin", dayAndTime(event.begin)]];
-    if (event.kind === Kind.Span || event.kind === Kind.Loss) {
+    if (hasDuration(event.kind) || event.kind === Kind.Loss) {
       const ns = event.end === null ? null : event.end - event.begin;
       facts.push(["End", event.end === null ? "not ended" : dayAndTime(event.end)]);
       facts.push(["Duration", ns === null ? "not ended" : `${duration(Number(ns))} (${exactDuration(ns)})`]);
@@ -129,13 +130,56 @@ export class Panel {
     if (event.count === 1 && event.kind !== Kind.Loss) {
       this.asked.details(event.track, event.row, (reply) => {
         if (this.timeline.selection === selection) {
-          this.showDetails(facts, reply);
+          this.showDetails(event, facts, reply);
         }
       });
     }
   }
 
-  private showDetails(facts: [string, string][], reply: DetailsReply): void {
+  /** Scrolls to a row that the panel covers. */
+  private uncover(event: PanelEvent): void {
+    this.timeline.resize();
+    this.timeline.reveal(event.track, event.depth);
+  }
+
+  private showDetails(event: PanelEvent, known: [string, string][], reply: DetailsReply): void {
+    const arrows = reply.arrows.map((arrow) => this.arrowFact(event, arrow));
+    const facts = [...known, ...arrows.map(({ fact }) => fact)];
+    this.timeline.arrows = reply.arrows;
+    this.host.changed();
+    this.showFields(facts, reply);
+    this.uncover(event);
+    const values = element("panel-facts").querySelectorAll("dd");
+    for (const [place, { other }] of arrows.entries()) {
+      const button = document.createElement("button");
+      button.className = "small";
+      button.textContent = "show";
+      button.ariaLabel = "Show the other end of the arrow";
+      button.addEventListener("click", () => this.host.showEnd(other));
+      values[known.length + place]!.append(" ", button);
+    }
+  }
+
+  /** What an arrow says of a row, and its other end. */
+  private arrowFact(event: PanelEvent, arrow: Arrow): { fact: [string, string]; other: ArrowEnd } {
+    const isTo = arrow.to.track === event.track;
+    const other = isTo ? arrow.from : arrow.to;
+    const name = this.model.name(arrow.name);
+    const thread = this.model.tracks.get(other.track)?.thread ?? "";
+    if (!arrow.isWakeup) {
+      const where = isTo && arrow.cause !== thread ? `${arrow.cause}, ${this.trackName(other.track)}` : this.trackName(other.track);
+      return { fact: [isTo ? "Flow from" : "Flow to", `${where} (${name})`], other };
+    }
+    if (!isTo) {
+      return { fact: ["Wake-up", `woke ${thread}`], other };
+    }
+    const by = arrow.cause === name ? `woken on ${name}` : `woken by ${arrow.cause} on ${name}`;
+    // A state that ends with the wake-up was a wait for it.
+    const isWait = event.kind === Kind.State && event.end === BigInt(arrow.to.time) && event.begin < event.end;
+    return { fact: ["Wake-up", isWait ? `waited ${duration(Number(event.end! - event.begin))}, ${by}` : by], other };
+  }
+
+  private showFields(facts: [string, string][], reply: DetailsReply): void {
     if (reply.fields.length === 0) {
       showFacts([...facts, ["Fields", "the packet of this event is no longer kept"]]);
       return;
@@ -284,7 +328,7 @@ export class Panel {
       const item = document.createElement("li");
       const button = document.createElement("button");
       const begin = BigInt(found.begin);
-      const ns = found.end === null || found.kind !== Kind.Span ? null : Number(BigInt(found.end) - begin);
+      const ns = found.end === null || !hasDuration(found.kind) ? null : Number(BigInt(found.end) - begin);
       const parts = [time(begin), this.model.name(found.name), ns === null ? "" : duration(ns), this.trackName(found.track)];
       button.textContent = parts.filter(Boolean).join("  ·  ");
       button.addEventListener("click", () => {

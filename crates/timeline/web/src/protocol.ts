@@ -58,6 +58,23 @@ export interface DetailsReply {
   fields: { name: string; value: string; filter: string | null }[];
   /** All of the event; empty if that is very long. */
   json: string;
+  arrows: Arrow[];
+}
+
+/** An arrow from a cause to its effect. */
+export interface Arrow {
+  /** The number of the name: of a flow, or of the CPU on which a thread was woken. */
+  name: number;
+  isWakeup: boolean;
+  /** What woke the thread, or was within the flow. */
+  cause: string;
+  from: ArrowEnd;
+  to: ArrowEnd;
+}
+
+export interface ArrowEnd {
+  track: number;
+  time: string;
 }
 
 export interface FoundRow {
@@ -87,21 +104,27 @@ export interface CountReply {
   refused: string;
 }
 
+/** The spans or states of a name. Times are in nanoseconds, within the range. */
+export interface SpanSummary {
+  name: number;
+  count: number;
+  total: number;
+  own: number | null;
+  p50: number;
+  p99: number;
+  max: number;
+  longest: FoundRow;
+}
+
 /** What the rows of a range amount to. Times are in nanoseconds, within the range. */
 export interface SummaryReply {
   type: "summary";
   number: number;
-  spans: {
-    name: number;
-    count: number;
-    total: number;
-    own: number | null;
-    p50: number;
-    p99: number;
-    max: number;
-    longest: FoundRow;
-  }[];
+  spans: SpanSummary[];
   spanNames: number;
+  /** States of threads, and threads that CPUs ran. */
+  states: SpanSummary[];
+  stateNames: number;
   events: { name: number; count: number; first: FoundRow }[];
   eventNames: number;
   /** Null where a value is no number. */
@@ -137,6 +160,12 @@ export const enum Kind {
   Instant = 1,
   Loss = 2,
   Counter = 3,
+  State = 4,
+}
+
+/** Whether rows of a kind have a begin and an end. */
+export function hasDuration(kind: Kind): boolean {
+  return kind === Kind.Span || kind === Kind.State;
 }
 
 const HEAD_BYTES = 40;

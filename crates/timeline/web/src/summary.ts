@@ -2,15 +2,14 @@
 
 import { count, duration } from "./format";
 import { type Model, trackName } from "./model";
-import type { FoundRow, SummaryReply } from "./protocol";
+import type { FoundRow, SpanSummary, SummaryReply } from "./protocol";
 import { colorIndex, type Theme } from "./theme";
 
 const GRAPH_ROW_HEIGHT = 19;
 /** Nodes that are narrower, in percent, are not drawn. */
 const MIN_GRAPH_PERCENT = 0.15;
 
-type SpanSummary = SummaryReply["spans"][number];
-type Part = "spans" | "events" | "counters" | "graph";
+type Part = "spans" | "states" | "events" | "counters" | "graph";
 
 interface Column<R> {
   title: string;
@@ -81,7 +80,7 @@ export class Summary {
   private seconds = 0;
   private part: Part = "spans";
   /** The column that each part is put in order by. */
-  private readonly sorted: Record<Part, number> = { spans: 2, events: 1, counters: 0, graph: 0 };
+  private readonly sorted: Record<Part, number> = { spans: 2, states: 2, events: 1, counters: 0, graph: 0 };
 
   constructor(
     private readonly element: HTMLElement,
@@ -120,8 +119,12 @@ export class Summary {
     if (reply === null) {
       return;
     }
+    if (this.part === "states" && reply.stateNames === 0) {
+      this.part = "spans";
+    }
     const parts: [Part, string][] = [
       ["spans", `Spans (${reply.spanNames})`],
+      ...(reply.stateNames > 0 ? [["states", `States (${reply.stateNames})`] satisfies [Part, string]] : []),
       ["events", `Events (${reply.eventNames})`],
       ["counters", `Counters (${reply.counters.length})`],
       ["graph", "Graph"],
@@ -157,28 +160,33 @@ export class Summary {
     };
     const name = (of: { name: number }): string => this.model.name(of.name);
     const sorted = this.sorted[this.part];
+    const own = durations<SpanSummary>("Self", "Time without the spans within; – where that is not known, because they belong to no thread", (of) => of.own);
+    const spans = (what: string, rows: SpanSummary[]): Node =>
+      table(
+        [
+          { title: "Name", help: "A click goes to the longest", text: name },
+          { title: "Count", help: `${what} that are at least partly in the range`, text: (of) => of.count.toLocaleString("en"), value: (of) => of.count },
+          durations<SpanSummary>("Total", "Time within the range", (of) => of.total),
+          ...(what === "Spans" ? [own] : []),
+          durations<SpanSummary>("Mean", "Total by count", (of) => of.total / of.count),
+          durations<SpanSummary>("p50", `Half of the ${what.toLowerCase()} take no longer`, (of) => of.p50),
+          durations<SpanSummary>("p99", `99 of 100 ${what.toLowerCase()} take no longer`, (of) => of.p99),
+          durations<SpanSummary>("Max", "The longest", (of) => of.max),
+        ],
+        rows,
+        sorted,
+        (of) => this.show(of.longest),
+        sort,
+      );
     switch (this.part) {
       case "spans":
         return [
-          table(
-            [
-              { title: "Name", help: "A click goes to the longest", text: name },
-              { title: "Count", help: "Spans that are at least partly in the range", text: (of) => of.count.toLocaleString("en"), value: (of) => of.count },
-              durations<SpanSummary>("Total", "Time within the range", (of) => of.total),
-              durations<SpanSummary>("Self", "Time without the spans within; – where that is not known, because they belong to no thread", (of) => of.own),
-              durations<SpanSummary>("Mean", "Total by count", (of) => of.total / of.count),
-              durations<SpanSummary>("p50", "Half of the spans take no longer", (of) => of.p50),
-              durations<SpanSummary>("p99", "99 of 100 spans take no longer", (of) => of.p99),
-              durations<SpanSummary>("Max", "The longest", (of) => of.max),
-            ],
-            reply.spans,
-            sorted,
-            (of) => this.show(of.longest),
-            sort,
-          ),
+          spans("Spans", reply.spans),
           rest(reply.spanNames - reply.spans.length, "names with less time"),
           reply.isCoarse ? "percentiles are not exact: there are too many different durations" : "",
         ];
+      case "states":
+        return [spans("States", reply.states), rest(reply.stateNames - reply.states.length, "names with less time")];
       case "events":
         return [
           table(
@@ -248,7 +256,7 @@ export class Summary {
       box.style.left = `${begin}%`;
       box.style.width = `${width}%`;
       box.style.top = `${node.depth * GRAPH_ROW_HEIGHT}px`;
-      box.style.background = palette[colorIndex(name, palette.length)]!;
+      box.style.background = palette[colorIndex(name)]!;
       made.append(box);
     }
     made.style.height = `${depths * GRAPH_ROW_HEIGHT}px`;

@@ -4,8 +4,8 @@ import { Boxes } from "./boxes";
 import { LABEL_FONT, ROW_FONT, STRONG_FONT, Surface, fitted, textWidth } from "./canvas";
 import { count, duration, tick } from "./format";
 import { Lane, Model, ROW_HEIGHT } from "./model";
-import { Kind, Rows } from "./protocol";
-import { Theme, colorIndex } from "./theme";
+import { type Arrow, type ArrowEnd, Kind, Rows } from "./protocol";
+import { Theme, colorIndex, stateColor } from "./theme";
 import { Viewport } from "./viewport";
 
 /** The width of the names of tracks, in pixels: less on a narrow screen. */
@@ -46,7 +46,10 @@ export class Timeline {
   range: Range | null = null;
   /** What names are searched for; others are drawn pale. Empty: nothing. */
   searched = "";
+  /** The arrows of what is selected. */
+  arrows: Arrow[] = [];
   private colors: number[] = [];
+  private stateColors: number[] = [];
   /** What is drawn of a track, by color, first what is found and then what is not. */
   private readonly boxes: Boxes[] = [];
   /** The number of rows that begin at each pixel, for each depth. */
@@ -167,6 +170,7 @@ export class Timeline {
       this.drawTrack(lane);
     }
     this.drawDropped();
+    this.drawArrows();
     this.drawRange();
     context.fillStyle = theme.background;
     context.fillRect(0, RULER, gutter, height - RULER);
@@ -367,7 +371,7 @@ export class Timeline {
     let color = this.colors[name];
     if (color === undefined) {
       const text = this.model.name(name);
-      color = colorIndex(text, this.theme.palette.length);
+      color = colorIndex(text);
       if (text !== "") {
         this.colors[name] = color;
       }
@@ -375,9 +379,58 @@ export class Timeline {
     return color;
   }
 
-  /** Names have other numbers after a new connection. */
+  /** The color of a state: that of the process, if it is a thread that a CPU runs. */
+  private stateColor(name: number): number {
+    let color = this.stateColors[name];
+    if (color === undefined) {
+      const text = this.model.name(name);
+      color = stateColor(text) ?? colorIndex(this.model.processOf(text));
+      if (text !== "") {
+        this.stateColors[name] = color;
+      }
+    }
+    return color;
+  }
+
+  /** Names have other numbers after a new connection, and threads have other processes when these become known. */
   forgetColors(): void {
     this.colors = [];
+    this.stateColors = [];
+  }
+
+  private drawArrows(): void {
+    const { context } = this.surface;
+    context.strokeStyle = this.theme.text;
+    context.fillStyle = this.theme.text;
+    context.lineWidth = 1.5;
+    for (const arrow of this.arrows) {
+      const [from, to] = [this.placeOf(arrow.from, arrow.isWakeup), this.placeOf(arrow.to, arrow.isWakeup)];
+      if (from === null || to === null) {
+        continue;
+      }
+      const bend = Math.max(12, Math.min(60, Math.abs(to.x - from.x) / 2));
+      context.beginPath();
+      context.moveTo(from.x, from.y);
+      context.bezierCurveTo(from.x + bend, from.y, to.x - bend, to.y, to.x - 5, to.y);
+      context.stroke();
+      context.beginPath();
+      context.moveTo(to.x, to.y);
+      context.lineTo(to.x - 6, to.y - 4);
+      context.lineTo(to.x - 6, to.y + 4);
+      context.fill();
+    }
+  }
+
+  /** Where an end of an arrow is; null if its track is not shown. States are on the first line of a track. */
+  private placeOf(end: ArrowEnd, isState: boolean): { x: number; y: number } | null {
+    const lane = this.model.lanes.find((lane) => lane.track?.id === end.track);
+    if (lane === undefined) {
+      return null;
+    }
+    const x = this.x(BigInt(end.time));
+    const around = isState ? [] : this.shownOf(lane).filter((shown) => shown.x <= x + 1 && x <= shown.x + shown.width + 1);
+    const y = Math.max(this.laneTop(lane) + PAD, ...around.map((shown) => shown.y));
+    return { x, y: y + ROW_HEIGHT / 2 };
   }
 
   private drawTrack(lane: Lane): void {
@@ -449,7 +502,8 @@ export class Timeline {
       const depth = rows.depth(at);
       const y = top + PAD + depth * ROW_HEIGHT;
       const name = rows.name(at);
-      const boxes = this.boxes[2 * this.color(name) + (is === null || is(name) ? 0 : 1)]!;
+      const color = kind === Kind.State ? this.stateColor(name) : this.color(name);
+      const boxes = this.boxes[2 * color + (is === null || is(name) ? 0 : 1)]!;
       const column = depth * columns + (x | 0);
       this.begins[column]! += this.begins[column]! < 255 ? 1 : 0;
       if (kind === Kind.Instant) {
@@ -561,7 +615,7 @@ export class Timeline {
     }
     const [top, room] = [this.laneTop(lane) + 4, lane.height - 9];
     const y = (value: number): number => top + room - ((value - min) / (max - min || 1)) * room;
-    context.fillStyle = this.theme.palette[colorIndex(lane.label, this.theme.palette.length)]!;
+    context.fillStyle = this.theme.palette[colorIndex(lane.label)]!;
     for (const { at, x, width: own } of shown) {
       const [high, low] = [y(Math.max(rows.end(at), 0)), y(Math.min(rows.end(at), 0))];
       context.fillRect(x, high, Math.max(Math.min(x + own, width) - x, 1), Math.max(low - high, 1));

@@ -6,7 +6,11 @@ use ctf::model::Labels;
 use super::kernel_threads::KernelFields;
 
 /// Numbers in the payload of events of a kernel.
-const KERNEL_NUMBERS: [&str; 13] = [
+const KERNEL_NUMBERS: [&str; 17] = [
+    "prev_state",
+    "success",
+    "irq",
+    "vec",
     "prev_tid",
     "prev_pid",
     "next_tid",
@@ -21,6 +25,9 @@ const KERNEL_NUMBERS: [&str; 13] = [
     "perf_pid",
     "perf_cpu",
 ];
+
+/// Names of threads in the payload of events of a kernel.
+const COMMS: [&str; 4] = ["prev_comm", "next_comm", "comm", "child_comm"];
 
 /// A field that viewers interpret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +44,8 @@ enum Member {
     Message,
     Duration,
     Span,
-    NextComm,
+    /// One of [`COMMS`].
+    Comm(usize),
     /// One of [`KERNEL_NUMBERS`].
     Kernel(usize),
 }
@@ -65,8 +73,7 @@ pub struct InterpretedFields {
     pub duration: u64,
     /// The id of a span.
     pub span: Option<u64>,
-    /// The name of the thread that a CPU runs next.
-    pub next_comm: Vec<u8>,
+    comms: [Vec<u8>; COMMS.len()],
     kernel_numbers: [Option<i64>; KERNEL_NUMBERS.len()],
     in_payload: bool,
     depth: usize,
@@ -83,10 +90,10 @@ impl InterpretedFields {
             &mut self.phase,
             &mut self.name,
             &mut self.message,
-            &mut self.next_comm,
         ] {
             text.clear();
         }
+        self.comms.iter_mut().for_each(Vec::clear);
         self.kernel_numbers = Default::default();
         (self.in_payload, self.depth, self.member) = (false, 0, None);
     }
@@ -105,6 +112,14 @@ impl InterpretedFields {
     pub fn process(&self) -> Option<i64> {
         // Traces of programs have the first, traces of a kernel the second.
         self.vpid.or(self.pid)
+    }
+
+    /// The name of a thread in the payload, in the field `prev_comm`, `next_comm`, `comm` or
+    /// `child_comm`; empty if there is none.
+    pub fn comm(&self, name: &str) -> &[u8] {
+        let place = COMMS.iter().position(|known| *known == name);
+        let comm = place.and_then(|place| self.comms.get(place));
+        comm.map_or(&[], Vec::as_slice)
     }
 
     /// The thread, as the contexts say.
@@ -182,10 +197,10 @@ impl Visitor for InterpretedFields {
             (true, "message") => Some(Member::Message),
             (true, "dur_ns") => Some(Member::Duration),
             (true, "span") => Some(Member::Span),
-            (true, "next_comm") => Some(Member::NextComm),
             (true, name) => {
-                let place = KERNEL_NUMBERS.iter().position(|known| *known == name);
-                place.map(Member::Kernel)
+                let place = |names: &[&str]| names.iter().position(|known| *known == name);
+                let number = place(&KERNEL_NUMBERS).map(Member::Kernel);
+                number.or_else(|| place(&COMMS).map(Member::Comm))
             }
             _ => None,
         };
@@ -208,7 +223,10 @@ impl Visitor for InterpretedFields {
             Some(Member::Phase) => &mut self.phase,
             Some(Member::Name) => &mut self.name,
             Some(Member::Message) => &mut self.message,
-            Some(Member::NextComm) => &mut self.next_comm,
+            Some(Member::Comm(place)) => match self.comms.get_mut(place) {
+                Some(comm) => comm,
+                None => return,
+            },
             _ => return,
         };
         text.clear();

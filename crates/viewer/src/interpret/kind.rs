@@ -77,7 +77,17 @@ const SUFFIXES: [(&str, &str); 4] = [
     ("_start", "_end"),
 ];
 /// Spans of the kernel that stay on one CPU from begin to end.
-const ON_ONE_CPU: [&str; 3] = ["irq_handler", "softirq", "hrtimer_expire"];
+const ON_ONE_CPU: [&str; 7] = [
+    "irq_handler",
+    "softirq",
+    "irq_softirq",
+    "irq_tasklet_hi",
+    "irq_tasklet_low",
+    "hrtimer_expire",
+    "timer_hrtimer_expire",
+];
+/// Beginnings of names of such spans, by the vectors of interrupts.
+const VECTORS: [&str; 2] = ["x86_irq_vectors_", "irq_vectors:"];
 
 impl RecordKinds {
     /// The kind of record that an event becomes. Found anew when there are more classes, because
@@ -157,9 +167,12 @@ impl RecordKind {
     }
 
     fn half(name: &str, is_begin: bool) -> Self {
+        // perf puts the subsystem in front.
+        let plain = name.rsplit(':').next().unwrap_or_default();
+        let is_vector = VECTORS.iter().any(|vector| name.starts_with(vector));
         let span = Span {
             name: name.into(),
-            migrates: !ON_ONE_CPU.contains(&name),
+            migrates: !is_vector && !ON_ONE_CPU.contains(&plain),
         };
         if is_begin {
             Self::Begin(span)
@@ -174,6 +187,13 @@ impl RecordKind {
             self,
             Self::Record | Self::Log | Self::SpanEnter | Self::SpanExit
         )
+    }
+
+    /// Whether the events begin or end what a CPU does besides the thread that it runs, if they are
+    /// those of a kernel.
+    #[must_use]
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, Self::Begin(span) | Self::End(span) if !span.migrates)
     }
 
     /// Whether begin and end of the same span are known to be on the same track. They are on that

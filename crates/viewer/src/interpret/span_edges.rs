@@ -281,8 +281,11 @@ impl EdgeReader {
     fn learn_names(&mut self, class: &str, host: Host) {
         let fields = &self.fields;
         let (thread, name) = match class {
-            "sched_switch" => (fields.number(&["next_tid", "next_pid"]), &fields.next_comm),
-            "lttng_statedump_process_state" => (fields.number(&["tid"]), &fields.name),
+            "sched_switch" => (
+                fields.number(&["next_tid", "next_pid"]),
+                fields.comm("next_comm"),
+            ),
+            "lttng_statedump_process_state" => (fields.number(&["tid"]), &*fields.name),
             _ => return,
         };
         let Some(thread) = thread.filter(|thread| *thread > 0 && !name.is_empty()) else {
@@ -392,7 +395,8 @@ fn function_name(fields: &InterpretedFields, origin: Origin<'_>) -> Cow<'static,
 }
 
 /// Whether a trace was converted from one of perf, whose events have their owner in the payload.
-fn is_of_perf(event: &Event<'_>) -> bool {
+/// Whether an event was recorded by perf, which says in the payload whose it is.
+pub fn is_of_perf(event: &Event<'_>) -> bool {
     let tracer = event.trace().environment_value("tracer_name");
     matches!(tracer, Some(EnvironmentValue::Text(name)) if **name == *"perf")
 }
