@@ -1,8 +1,10 @@
 //! The fields of an event that was clicked.
 
 use serde_json::Value;
+use tests::binaries;
 use tests::browser::Browser;
 use tests::lab::Lab;
+use tests::process::Process;
 use tests::relay::Relay;
 
 use crate::system::{Agent, Web, center, wait_for_row};
@@ -90,4 +92,56 @@ fn names_in_view(browser: &Browser, expected: &[&str]) {
         let names = browser.run("return __view().shown.map(row => row.name).sort()");
         names == Value::from(expected)
     });
+}
+
+#[test]
+fn a_span_of_tracing_has_its_fields_and_the_spans_around_it() {
+    let lab = Lab::new();
+    let mut program = lab.command(binaries::ring_app());
+    program.args(["--requests", "3", "--tasks", "1"]);
+    let recording = lab.path().join("recording");
+    let mut snapshot = lab.command(binaries::consumer());
+    snapshot.args(["rings", "--snapshot"]).arg(&recording);
+    for command in [&mut program, &mut snapshot] {
+        command.env("TRACE_RING_DIR", lab.directory("rings"));
+        // Rings that nobody reads stay until the snapshot.
+        command.env("TRACE_RING", "overwrite");
+        Process::start(command).wait().expect_success();
+    }
+    let web = Web::show_directory(&lab, &recording);
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    browser.wait_for(
+        "the recording",
+        "return window.__view && __view().sessions.length > 0 && __view().sessions[0].isEnded",
+    );
+    let facts_of_longest = |name: &str| {
+        browser.press("v");
+        browser.wait_for(
+            "the table of spans",
+            &format!(
+                "const button = [...document.querySelectorAll('#panel-summary tbody button')].find(button => button.textContent === '{name}');
+                 if (button) {{ button.click(); }} return !!button"
+            ),
+        );
+        let facts = browser.wait_for(
+            "the fields",
+            "const names = [...document.querySelectorAll('#panel-facts dt')];
+             const fact = dt => `${dt.textContent} ${dt.nextSibling.firstChild.textContent}`;
+             const wanted = ['Within', 'n', 'result', 'status', 'table', 'thread'];
+             return names.some(dt => dt.textContent === 'span')
+                 && names.filter(dt => wanted.includes(dt.textContent)).map(fact).join(', ')",
+        );
+        facts.as_str().unwrap().to_owned()
+    };
+    assert_eq!(facts_of_longest("query"), "Within request, table orders");
+    // Entered twice, by threads of which neither made it; its result is known before the second.
+    assert_eq!(facts_of_longest("task"), "n 0, result done");
+    let request = facts_of_longest("request");
+    let requests = [
+        "n 0, thread 0, status 404",
+        "n 1, thread 0, status 200",
+        "n 2, thread 0, status 200",
+    ];
+    assert!(requests.contains(&&*request), "{request}");
 }

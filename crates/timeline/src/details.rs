@@ -4,6 +4,7 @@
 //! (the class of the event, and which fields of it count) says nothing to the user.
 
 use ctf::decode::Event;
+use daemon::span_lines::SpanEvent;
 use serde::Serialize;
 use serde_json::Value;
 use tef::Record;
@@ -11,15 +12,17 @@ use tef::ctf::{Decoded, RecordDecoder};
 use tef::json_args::has_json_args;
 use viewer::filter::Filter;
 use viewer::interpret::environment::Environment;
+use viewer::interpret::interpreted_fields::InterpretedFields;
 use viewer::json_fields::{JsonFields, JsonPosition, Scopes};
 use viewer::sink::{Origin, SinkError};
 use viewer::time::Nanoseconds;
 
 use super::arrows::ArrowEnd;
 use super::locations::Locations;
-use super::packet_log::LoggedPacket;
+use super::packet_log::{LoggedPacket, PacketLog};
 use super::replay::{Events, Replay};
 use super::row::Row;
+use super::span_log::SpanKey;
 use super::store::Store;
 
 /// Fields of an event that are shown.
@@ -28,6 +31,8 @@ const MAX_FIELDS: usize = 500;
 const MAX_VALUE_CHARACTERS: usize = 4096;
 /// Bytes of a filter that is offered. A page sends no longer one.
 const MAX_FILTER_BYTES: usize = 2000;
+/// The fields that all events of spans of `tracing` have.
+const OF_ALL_SPANS: [&str; 3] = ["span", "name", "parent"];
 /// Bytes of the JSON of an event that a page gets.
 const MAX_JSON_BYTES: usize = 256 << 10;
 
@@ -40,6 +45,45 @@ pub(super) struct Details {
     pub(super) json: String,
     /// The arrows that begin or end within it.
     pub(super) arrows: Vec<ShownArrow>,
+    /// The names of the spans of `tracing` around it, the outermost first.
+    pub(super) parents: Vec<String>,
+    /// How many of the fields are of the payload.
+    #[serde(skip)]
+    own_fields: usize,
+    /// The span of `tracing` that it is of.
+    #[serde(skip)]
+    pub(super) span: Option<SpanKey>,
+}
+
+impl Details {
+    /// Adds what is known of the span of `tracing` at a time: the event itself says its id and name
+    /// only.
+    pub(super) fn add_span(&mut self, time: i64, store: &Store, log: &PacketLog) {
+        let Some(span) = self.span else {
+            return;
+        };
+        let known = store.spans.find(span, time);
+        self.parents = known
+            .parents
+            .into_iter()
+            .map(|name| store.name_text(name))
+            .collect();
+        let mut fields = Vec::new();
+        for place in known.events {
+            let Some(packet) = log.packet(place) else {
+                continue;
+            };
+            let recorded = event_details(&packet, place.event, &log.locations);
+            let is_own = |field: &ShownField| !OF_ALL_SPANS.contains(&&*field.name);
+            let own = recorded.own_fields.min(recorded.fields.len());
+            fields.extend(recorded.fields.into_iter().take(own).filter(is_own));
+        }
+        for field in &mut fields {
+            // It would not select the event that is shown.
+            field.filter = None;
+        }
+        self.fields.splice(0..0, fields);
+    }
 }
 
 /// An arrow as pages are told of it.
@@ -126,6 +170,8 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
         json: Vec::new(),
         locations,
         fields: Vec::new(),
+        own_fields: 0,
+        span: None,
     };
     let added = Replay::new(false).add(packet, &mut stage);
     // What cannot be decoded has been reported when it was decoded first, but the file of a
@@ -141,6 +187,9 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
     Details {
         fields: stage.fields,
         arrows: Vec::new(),
+        parents: Vec::new(),
+        own_fields: stage.own_fields,
+        span: stage.span,
         json: Some(json)
             .filter(|json| json.len() <= MAX_JSON_BYTES)
             .unwrap_or_default(),
@@ -148,15 +197,17 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
 }
 
 /// The fields of an event that is an object of JSON.
-fn shown_fields(json: &[u8]) -> Vec<ShownField> {
+/// Returns the number of those of the payload, too, which come first.
+fn shown_fields(json: &[u8]) -> (Vec<ShownField>, usize) {
     let mut fields = Vec::new();
+    let mut own_fields = 0;
     let Ok(Value::Object(members)) = serde_json::from_slice(json) else {
         fields.push(ShownField {
             name: "error".to_owned(),
             value: "the fields are too deep within each other".to_owned(),
             filter: None,
         });
-        return fields;
+        return (fields, 0);
     };
     let scopes = [
         ("fields", "", ""),
@@ -167,6 +218,9 @@ fn shown_fields(json: &[u8]) -> Vec<ShownField> {
     for (scope, label, path) in scopes {
         if let Some(value) = members.get(scope) {
             flatten(label, Some(path), value, &mut fields);
+        }
+        if scope == "fields" {
+            own_fields = fields.len();
         }
     }
     if !members.contains_key("event") {
@@ -184,7 +238,18 @@ fn shown_fields(json: &[u8]) -> Vec<ShownField> {
             flatten(member, path, value, &mut fields);
         }
     }
-    fields
+    (fields, own_fields)
+}
+
+/// The span of `tracing` that an event is of.
+fn span_of(event: &Event<'_>, origin: Origin<'_>) -> Result<Option<SpanKey>, SinkError> {
+    if SpanEvent::of(event.class().name().unwrap_or_default()).is_none() {
+        return Ok(None);
+    }
+    let mut fields = InterpretedFields::default();
+    event.visit_packet_context(&mut fields)?;
+    event.visit_fields(&mut fields)?;
+    Ok(SpanKey::of(&fields, origin.trace.key))
 }
 
 /// Appends the members of a value. `path` is what filters call it.
@@ -284,6 +349,8 @@ struct OneEvent<'a> {
     json: Vec<u8>,
     locations: &'a Locations,
     fields: Vec<ShownField>,
+    own_fields: usize,
+    span: Option<SpanKey>,
 }
 
 impl Events for OneEvent<'_> {
@@ -307,7 +374,9 @@ impl Events for OneEvent<'_> {
                 Some(sent) => json_of_sent(event, &sent),
                 None => json_of_recorded(event, origin)?,
             };
-            let mut fields = shown_fields(&self.json);
+            let (mut fields, own_fields) = shown_fields(&self.json);
+            self.own_fields = self.fields.len() + own_fields;
+            self.span = span_of(event, origin)?;
             for field in &mut fields {
                 // Some values have no filter, such as those that are not exact as text.
                 let selects = |filter: &String| {

@@ -8,7 +8,7 @@
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `locations`,
 //! `packet_log`, `replay` and `matches` (the packets of the history, decoded again for single
 //! events and filters), `block`, `track` and `view` (the rows of one track, and what is seen of
-//! them), `histogram`, `arrows`, `store`, `thread_tracks`, `apply`, `sent`, `kernel`, `stage_state`
+//! them), `histogram`, `arrows`, `span_log`, `store`, `thread_tracks`, `apply`, `sent`, `kernel`, `stage_state`
 //! and `stage` (from events to rows), `trace_muxes`, `archive` and `download` (files of a range),
 //! `search`, `span_graph` and `summary` (what a range amounts to), `details` (of one event),
 //! `protocol`, `page_state`, `access`, `write_timeout`, `server`.
@@ -34,6 +34,7 @@ mod search;
 mod sent;
 mod server;
 mod span_graph;
+mod span_log;
 mod stage;
 mod stage_state;
 mod store;

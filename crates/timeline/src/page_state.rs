@@ -109,7 +109,10 @@ impl PageState {
                 let mut details = packet
                     .map(|(packet, event)| event_details(&packet, event, &log.locations))
                     .unwrap_or_default();
-                details.arrows = row.map_or_else(Vec::new, |row| arrows_of(store, track, &row));
+                if let Some(row) = row {
+                    details.arrows = arrows_of(store, track, &row);
+                    details.add_span(row.start, store, log);
+                }
                 Some(Reply::Details { number, details })
             }
             Request::Search {

@@ -14,7 +14,6 @@ use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::debug_info::EventLocations;
 use viewer::interpret::environment::Environment;
 use viewer::interpret::interpreted_fields::InterpretedFields;
-use viewer::interpret::kind::RecordKind;
 use viewer::interpret::name_numbers::shortened;
 use viewer::keys::{KeyMap, RecentMap};
 use viewer::mux::Stage;
@@ -29,6 +28,7 @@ use super::kernel::{KernelEvent, Kernels, Shown};
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace};
 use super::sent::{SentAction, SentEvents};
+use super::span_log::{SpanEvent, SpanKey};
 use super::stage_state::{ClassState, EventOwner, Place, StreamState};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
@@ -165,6 +165,18 @@ impl TimelineStage {
             self.show_kernel(&class, event, &session, origin, place, is_shown);
             return Ok(());
         }
+        if let Some(is_new) = class.span_fields.filter(|_| is_shown)
+            && let Some(span) = SpanKey::of(&self.fields, origin.trace.key)
+        {
+            self.store.spans.add(SpanEvent {
+                span,
+                is_new,
+                parent: self.fields.parent,
+                name: self.store.name(&String::from_utf8_lossy(&self.fields.name)),
+                time,
+                place,
+            });
+        }
         let found = self.place_of(event, &session, origin);
         let Place {
             track, is_thread, ..
@@ -174,7 +186,7 @@ impl TimelineStage {
             Some(CallRecord::End(name, _)) => Action::End(Some(self.store.name(name))),
             _ => {
                 let fits = class.kind.fits(is_thread, false);
-                self.action(&class, fits, function, time)
+                class.action(&self.fields, fits, function, time, &self.store)
             }
         };
         apply(&self.store, &track, action, time, place, is_shown);
@@ -214,7 +226,8 @@ impl TimelineStage {
         if let Some(found) = found {
             let fits = class.kind.fits(found.is_thread, true);
             let action = found.action;
-            let action = action.unwrap_or_else(|| self.action(class, fits, None, time));
+            let action =
+                action.unwrap_or_else(|| class.action(&self.fields, fits, None, time, &self.store));
             apply(&self.store, &found.track, action, time, place, is_shown);
         }
     }
@@ -325,52 +338,6 @@ impl TimelineStage {
             track: self.tracks.track(&self.store, session, of, &owner),
             is_thread: thread.is_some() || is_recording,
             owner: event_owner,
-        }
-    }
-
-    /// What an event of our own classes, of a pair or of any other class is. `function`: the name
-    /// of the function that it enters or leaves, if that is known.
-    fn action(&self, class: &ClassState, fits: bool, function: Option<&str>, time: i64) -> Action {
-        let fields = &self.fields;
-        let text = |text: &[u8]| match text {
-            [] => class.name,
-            text => self.store.name(&String::from_utf8_lossy(text)),
-        };
-        match &class.kind {
-            RecordKind::Record => {
-                let name = text(&fields.name);
-                let duration = i64::try_from(fields.duration).unwrap_or(0);
-                match &*fields.phase {
-                    b"B" => Action::Begin(name),
-                    b"E" => Action::End(None),
-                    b"X" => Action::Complete(name, time, time.saturating_add(duration)),
-                    _ => Action::Instant(name, time),
-                }
-            }
-            RecordKind::Log => Action::Instant(text(&fields.message), time),
-            _ if !fits => Action::Instant(class.name, time),
-            RecordKind::SpanEnter => match fields.span {
-                Some(id) => Action::Enter(text(&fields.name), id),
-                None => Action::Begin(text(&fields.name)),
-            },
-            RecordKind::SpanExit => match fields.span {
-                Some(id) => Action::Exit(id),
-                None if fields.name.is_empty() => Action::End(None),
-                None => Action::End(Some(text(&fields.name))),
-            },
-            RecordKind::Begin(_) => Action::Begin(class.span),
-            RecordKind::End(_) => Action::End(Some(class.span)),
-            RecordKind::FunctionEntry | RecordKind::FunctionExit => {
-                let address = || fields.address.map(|address| format!("{address:#x}"));
-                let name = function.map(str::to_owned).or_else(address);
-                let name = name.map(|name| self.store.name(&name));
-                match class.kind {
-                    RecordKind::FunctionEntry => Action::Begin(name.unwrap_or(class.name)),
-                    // `cyg_profile_fast` does not say which function ends.
-                    _ => Action::End(name),
-                }
-            }
-            RecordKind::Instant => Action::Instant(class.name, time),
         }
     }
 

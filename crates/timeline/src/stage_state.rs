@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ctf::decode::Event;
+use daemon::span_lines::SpanEvent as SpanStep;
 use viewer::attach::{StreamInfo, TraceKey};
 use viewer::interpret::environment::Environment;
 use viewer::interpret::interpreted_fields::InterpretedFields;
@@ -12,7 +13,7 @@ use viewer::mux::is_since_1970;
 
 use super::kernel::KernelClass;
 use super::packet_log::PacketLog;
-use super::row::EventPlace;
+use super::row::{Action, EventPlace};
 use super::store::{Store, Track};
 
 /// Tracks of a stream on which its losses are shown.
@@ -43,6 +44,8 @@ pub(super) struct ClassState {
     /// class; else that of the class.
     pub(super) span: u32,
     pub(super) has_contexts: bool,
+    /// Whether the events have fields of a span of `tracing`: of a new one, or further fields.
+    pub(super) span_fields: Option<bool>,
     /// Whether fields of the payload count.
     pub(super) needs_payload: bool,
     /// What the events say of CPUs and threads. Absent if they are not those of a kernel.
@@ -81,19 +84,80 @@ impl ClassState {
             _ => name,
         };
         let kernel = is_kernel.then(|| KernelClass::of(class_name, &kind));
+        let span_fields = match SpanStep::of(class_name) {
+            Some((SpanStep::New, _)) => Some(true),
+            Some((SpanStep::Record, _)) => Some(false),
+            _ => None,
+        };
         let is_function = matches!(kind, RecordKind::FunctionEntry | RecordKind::FunctionExit);
         let is_kernel_payload =
             kernel.is_some_and(KernelClass::needs_payload) || is_kernel && is_of_perf(event);
         Self {
             trace,
             declared: stream.events().len(),
-            needs_payload: kind.is_generic() || is_function || is_kernel_payload,
+            needs_payload: span_fields.is_some()
+                || kind.is_generic()
+                || is_function
+                || is_kernel_payload,
+            span_fields,
             kernel,
             kind,
             name,
             span,
             has_contexts: stream.event_context().is_some() || class.context().is_some(),
             is_unix: is_since_1970(event.trace(), stream),
+        }
+    }
+
+    /// What an event with these fields is. `fits`: begin and end of spans are on one track.
+    /// `function`: the name of the function that it enters or leaves, if that is known.
+    pub(super) fn action(
+        &self,
+        fields: &InterpretedFields,
+        fits: bool,
+        function: Option<&str>,
+        time: i64,
+        store: &Store,
+    ) -> Action {
+        let text = |text: &[u8]| match text {
+            [] => self.name,
+            text => store.name(&String::from_utf8_lossy(text)),
+        };
+        match &self.kind {
+            RecordKind::Record => {
+                let name = text(&fields.name);
+                let duration = i64::try_from(fields.duration).unwrap_or(0);
+                match &*fields.phase {
+                    b"B" => Action::Begin(name),
+                    b"E" => Action::End(None),
+                    b"X" => Action::Complete(name, time, time.saturating_add(duration)),
+                    _ => Action::Instant(name, time),
+                }
+            }
+            RecordKind::Log => Action::Instant(text(&fields.message), time),
+            _ if !fits => Action::Instant(self.name, time),
+            RecordKind::SpanEnter => match fields.span {
+                Some(id) => Action::Enter(text(&fields.name), id),
+                None => Action::Begin(text(&fields.name)),
+            },
+            RecordKind::SpanExit => match fields.span {
+                Some(id) => Action::Exit(id),
+                None if fields.name.is_empty() => Action::End(None),
+                None => Action::End(Some(text(&fields.name))),
+            },
+            RecordKind::Begin(_) => Action::Begin(self.span),
+            RecordKind::End(_) => Action::End(Some(self.span)),
+            RecordKind::FunctionEntry | RecordKind::FunctionExit => {
+                let address = || fields.address.map(|address| format!("{address:#x}"));
+                let name = function.map(str::to_owned).or_else(address);
+                let name = name.map(|name| store.name(&name));
+                match self.kind {
+                    RecordKind::FunctionEntry => Action::Begin(name.unwrap_or(self.name)),
+                    // `cyg_profile_fast` does not say which function ends.
+                    _ => Action::End(name),
+                }
+            }
+            RecordKind::Instant => Action::Instant(self.name, time),
         }
     }
 }

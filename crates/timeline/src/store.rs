@@ -18,6 +18,7 @@ use viewer::time::{AtomicTime, Nanoseconds};
 use super::arrows::Arrows;
 use super::histogram::Histogram;
 use super::row::{EventPlace, Row, RowKind};
+use super::span_log::SpanLog;
 use super::track::TrackRows;
 
 /// Largest number of tracks. With more, those that ended first are removed with their rows.
@@ -82,6 +83,7 @@ pub(super) struct Store {
     next_id: AtomicUsize,
     pub(super) histogram: Mutex<Histogram>,
     pub(super) arrows: Arrows,
+    pub(super) spans: SpanLog,
     /// The time up to which rows have been dropped, of any track.
     dropped_until: AtomicTime,
 }
@@ -193,6 +195,7 @@ impl Store {
             next_id: AtomicUsize::new(0),
             histogram: Mutex::default(),
             arrows: Arrows::default(),
+            spans: SpanLog::default(),
             dropped_until: AtomicTime::default(),
         }
     }

@@ -144,7 +144,8 @@ export class Panel {
 
   private showDetails(event: PanelEvent, known: [string, string][], reply: DetailsReply): void {
     const arrows = reply.arrows.map((arrow) => this.arrowFact(event, arrow));
-    const facts = [...known, ...arrows.map(({ fact }) => fact)];
+    const within: [string, string][] = reply.parents.length > 0 ? [["Within", reply.parents.join(" › ")]] : [];
+    const facts = [...known, ...arrows.map(({ fact }) => fact), ...within];
     this.timeline.arrows = reply.arrows;
     this.host.changed();
     this.showFields(facts, reply);

@@ -59,6 +59,8 @@ export interface DetailsReply {
   /** All of the event; empty if that is very long. */
   json: string;
   arrows: Arrow[];
+  /** The names of the spans of `tracing` around it, the outermost first. */
+  parents: string[];
 }
 
 /** An arrow from a cause to its effect. */

@@ -44,6 +44,7 @@ enum Member {
     Message,
     Duration,
     Span,
+    Parent,
     /// One of [`COMMS`].
     Comm(usize),
     /// One of [`KERNEL_NUMBERS`].
@@ -73,6 +74,8 @@ pub struct InterpretedFields {
     pub duration: u64,
     /// The id of a span.
     pub span: Option<u64>,
+    /// The id of the span around it.
+    pub parent: Option<u64>,
     comms: [Vec<u8>; COMMS.len()],
     kernel_numbers: [Option<i64>; KERNEL_NUMBERS.len()],
     in_payload: bool,
@@ -85,6 +88,7 @@ impl InterpretedFields {
     pub fn clear(&mut self) {
         (self.vpid, self.vtid, self.pid, self.tid) = (None, None, None, None);
         (self.cpu, self.address, self.duration, self.span) = (None, None, 0, None);
+        self.parent = None;
         for text in [
             &mut self.procname,
             &mut self.phase,
@@ -143,6 +147,7 @@ impl InterpretedFields {
             Some(Member::Duration) => self.duration = unsigned.unwrap_or(0),
             // By our producers, 0 stands for a span without an id.
             Some(Member::Span) => self.span = unsigned.filter(|id| *id != 0),
+            Some(Member::Parent) => self.parent = unsigned.filter(|id| *id != 0),
             Some(Member::Phase) => match labels.and_then(|labels| labels.of(value).next()) {
                 Some(label) => self.phase.extend_from_slice(label.as_bytes()),
                 // A phase is the character that it stands for.
@@ -197,6 +202,7 @@ impl Visitor for InterpretedFields {
             (true, "message") => Some(Member::Message),
             (true, "dur_ns") => Some(Member::Duration),
             (true, "span") => Some(Member::Span),
+            (true, "parent") => Some(Member::Parent),
             (true, name) => {
                 let place = |names: &[&str]| names.iter().position(|known| *known == name);
                 let number = place(&KERNEL_NUMBERS).map(Member::Kernel);
