@@ -87,27 +87,3 @@ fn metadata(lines: &[&str]) -> String {
         false => format!("/* CTF 1.8 */\n{text}"),
     }
 }
-
-/// Returns the traces of two collections, `../shared/ctf-traces` and `../shared/real-traces` or
-/// `$CTF_TRACES` and `$REAL_TRACES`: only the valid ones. Without the collections there are none.
-pub(crate) fn collected() -> Vec<PathBuf> {
-    let mut traces = Vec::new();
-    for (name, variable) in [("ctf-traces", "CTF_TRACES"), ("real-traces", "REAL_TRACES")] {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../shared")
-            .join(name);
-        let directory = std::env::var_os(variable).map_or(beside, PathBuf::from);
-        let Ok(entries) = fs::read_dir(&directory) else {
-            println!("{} does not exist: nothing to read", directory.display());
-            continue;
-        };
-        let paths = entries.map(|entry| entry.unwrap().path());
-        let valid = paths.filter(|path| path.is_dir() && !path.join("FAIL").exists());
-        traces.extend(valid.map(|path| match path.join("trace") {
-            trace if trace.is_dir() => trace,
-            _ => path,
-        }));
-    }
-    traces.sort();
-    traces
-}

@@ -11,7 +11,8 @@
 //! that resumes its session), [`replay`] (a trace directory sent by a producer), [`viewer`],
 //! [`push`] and [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`]
 //! cuts their connections, and [`udp_link`] is a bad network. [`status_endpoint`] reads a relay's
-//! metrics, [`tree`] what it wrote, and [`traces`] makes traces to read.
+//! metrics, [`tree`] what it wrote, [`traces`] makes traces to read, and [`collections`] has those of
+//! other programs.
 
 pub mod babeltrace;
 pub mod binaries;
@@ -19,6 +20,7 @@ pub mod browser;
 pub mod capture_proxy;
 pub mod ceph;
 pub mod certificates;
+pub mod collections;
 pub mod consumer;
 pub mod cut_proxy;
 pub mod disk;

@@ -1,41 +1,27 @@
-//! Traces of collections in the format of Perfetto, opened by Perfetto itself: those in
-//! `../shared/ctf-traces` and `../shared/real-traces`, or `$CTF_TRACES` and `$REAL_TRACES`. Without
-//! the collections there is nothing to open.
+//! Traces of many kinds in the format of Perfetto, opened by Perfetto itself.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 use tests::lab::Lab;
 use tests::perfetto::{ERRORS, HOST, open_output, rows, wait_until_open};
-use tests::test_live;
+use tests::{collections, test_live, traces};
 
 use crate::perfetto_format::events;
 
-/// Valid traces by their names.
-fn traces() -> BTreeMap<String, PathBuf> {
-    let directory = |variable, name| {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
-        std::env::var_os(variable).map_or(beside.join(name), PathBuf::from)
-    };
-    let entries = |directory: PathBuf| match fs::read_dir(&directory) {
-        Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
-        Err(_) => {
-            println!("{} does not exist: nothing to open", directory.display());
-            Vec::new()
-        }
-    };
-    let cases = entries(directory("CTF_TRACES", "ctf-traces")).into_iter();
-    let valid = cases.filter(|case| !case.join("FAIL").exists());
-    let valid = valid.map(|case| (case.clone(), case.join("trace")));
-    let real = entries(directory("REAL_TRACES", "real-traces")).into_iter();
-    let all = valid.chain(real.map(|trace| (trace.clone(), trace)));
-    all.filter(|(_, trace)| trace.is_dir())
-        .map(|(case, trace)| {
-            let name = case.file_name().unwrap();
-            (name.to_str().unwrap().to_owned(), trace)
-        })
+/// Traces by their names: valid ones of the collections, and some of every kind that the tests make.
+fn inputs(lab: &Lab) -> BTreeMap<String, PathBuf> {
+    let made = [
+        ("every-field-type", traces::with_every_field_type(lab)),
+        ("equal-timestamps", traces::with_equal_timestamps(lab)),
+        ("losses", traces::with_losses(lab)),
+        ("restarted-clock", traces::with_restarted_clock(lab)),
+    ];
+    let made = made.map(|(name, trace)| (name.to_owned(), trace));
+    made.into_iter()
+        .chain(collections::valid_traces())
         .collect()
 }
 
@@ -58,7 +44,6 @@ fn switches(events: &[Value]) -> Vec<String> {
 
 #[test]
 fn valid_traces_have_no_error_and_all_switches_of_threads_in_perfetto() {
-    let traces = traces();
     let lab = Lab::new();
     let first = |output: &str| {
         let empty = lab.directory("none");
@@ -76,7 +61,7 @@ fn valid_traces_have_no_error_and_all_switches_of_threads_in_perfetto() {
     };
     let (browser, _server) = open_output(&lab, "empty.pftrace", first);
     let page = lab.path().join("page");
-    for (name, trace) in &traces {
+    for (name, trace) in &inputs(&lab) {
         let file = format!("{name}.pftrace");
         let output = page.join(&file);
         let words = ["--sink", "perfetto", "--output", output.to_str().unwrap()];

@@ -8,9 +8,9 @@ use crate::{lttng_suite, package, packages, stage, test_programs};
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Also run what takes long: 20,000 cases of every property, every whole-program test ten
-    /// times, every fault test twelve times, which kills more than 500 programs, half an hour at
-    /// full load, archives in Ceph, the regression suite of LTTng, the targets of the fuzzer, and
-    /// the released packages
+    /// times, every fault test twelve times, which kills more than 500 programs, all traces of the
+    /// collections, half an hour at full load, archives in Ceph, the regression suite of LTTng, the
+    /// targets of the fuzzer, and the released packages
     #[arg(long)]
     long: bool,
     /// Only run the tests of archives in Ceph, which is installed for them (94 packages): OSDs,
@@ -119,6 +119,11 @@ fn run_long() -> anyhow::Result<()> {
         let stage = format!("long: whole programs, round {round} of {LONG_ROUNDS}");
         stage::cargo(&stage, "test --package=tests", &[])?;
     }
+    stage::cargo(
+        "long: all traces of the collections",
+        "test --package=tests --test=web --test=export -- collect",
+        &[("ALL_COLLECTED_TRACES", "1")],
+    )?;
     stage::cargo(
         "long: faults",
         "test --package=tests --test=faults -- --nocapture",
