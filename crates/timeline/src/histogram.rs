@@ -57,6 +57,11 @@ impl Histogram {
         }
     }
 
+    /// Reaches to this time, at which nothing is counted.
+    pub(super) fn extend(&mut self, time: i64) {
+        self.place(time);
+    }
+
     /// The bucket of a time, which is new. There is one after the call.
     #[inline]
     fn place(&mut self, time: i64) -> usize {

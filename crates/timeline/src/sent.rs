@@ -80,6 +80,18 @@ impl SentAction {
             _ => None,
         }
     }
+
+    /// The end of the action on the timeline, in nanoseconds: of a span that has ended that of the
+    /// span, else the time of the action.
+    pub(super) fn end(&self) -> Option<i64> {
+        match self {
+            Self::Row {
+                action: Action::Complete(_, _, end),
+                ..
+            } => Some(*end),
+            _ => self.time(),
+        }
+    }
 }
 
 /// The time of an event that was sent.

@@ -33,6 +33,10 @@ use super::stage_state::{ClassState, EventOwner, Place, StreamState};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
 
+/// The times that a program sends extend the timeline if they are no farther than this from the
+/// arrival of their event, in nanoseconds: a day. One wrong time must not hide all others.
+const MAX_SENT_DISTANCE: u64 = 86_400_000_000_000;
+
 struct TraceState {
     session: Arc<Session>,
     name: String,
@@ -143,17 +147,24 @@ impl TimelineStage {
         let Some(time) = event.time() else {
             return Ok(());
         };
-        if is_shown {
-            self.store.count_event(time);
-        }
         if let Some(sent) = self.sent.record(event, origin.trace.key, &self.store)? {
             if let Some(time) = sent.time()
                 && let Some(stream) = self.stream(origin.stream.key)
             {
                 stream.add_time(time);
             }
+            if is_shown {
+                let is_near = |sent: &i64| sent.abs_diff(time) <= MAX_SENT_DISTANCE;
+                let shown = sent.time().filter(is_near).unwrap_or(time);
+                self.store.count_event(shown);
+                let end = sent.end().filter(is_near).unwrap_or(shown);
+                self.store.extend(&session, end);
+            }
             self.apply_sent(&sent, &session, origin, place, is_shown);
             return Ok(());
+        }
+        if is_shown {
+            self.store.count_event(time);
         }
         let call = self.recordings.record(event, origin.trace.key)?;
         if matches!(call, Some(CallRecord::None)) {

@@ -350,6 +350,14 @@ impl Store {
         self.histogram.lock().add_event(time);
     }
 
+    /// Something of a session is shown at this time, which may be later than all of its events.
+    pub(super) fn extend(&self, session: &Session, time: i64) {
+        if let Some(end) = Nanoseconds::new(time) {
+            session.last_time.fetch_max(end);
+            self.histogram.lock().extend(time);
+        }
+    }
+
     /// Changes the rows of a track.
     #[inline]
     pub(super) fn change_rows<T>(
