@@ -2,10 +2,14 @@
 
 mod access;
 mod details;
+mod expected;
 mod flows;
 mod functions;
+mod functions;
+mod hostile;
 mod hostile;
 mod kernel;
+mod made_recording;
 mod perfetto;
 mod perfetto_collections;
 mod perfetto_format;
@@ -13,7 +17,9 @@ mod perfetto_json;
 mod perfetto_tldrs;
 mod ranges;
 mod scale;
+mod shown;
 mod summary;
 mod system;
 mod timeline;
 mod tracks;
+mod truth;

@@ -1,6 +1,6 @@
 //! Every number that a page shows is what follows from `--sink json`, at several zooms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -80,7 +80,10 @@ impl Page {
 
     fn texts(&self) -> Vec<Text> {
         let texts = self.browser.run_async(TEXTS);
+        // The page may have been drawn twice.
+        let mut known = HashSet::new();
         let texts = texts.as_array().unwrap().iter();
+        let texts = texts.filter(|text| known.insert(text.to_string()));
         let text = |text: &Value| Text {
             canvas: text[0].as_str().unwrap().to_owned(),
             text: text[1].as_str().unwrap().to_owned(),
