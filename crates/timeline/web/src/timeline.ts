@@ -512,8 +512,8 @@ export class Timeline {
           instants.push({ track, rows, at, x, y, width, height: ROW_HEIGHT - 1 });
         }
       } else if (width > MAX_DENSE_WIDTH) {
-        // A gap shows where one span ends and the next begins.
-        boxes.addApart(x, y, width - 0.75, ROW_HEIGHT - 1);
+        // A gap shows where one span ends and the next begins: there is none where it goes on.
+        boxes.addApart(x, y, end < right ? width - 0.75 : width, ROW_HEIGHT - 1);
         if (width >= MIN_TEXT_WIDTH) {
           names.push({ track, rows, at, x, y, width, height: ROW_HEIGHT - 1 });
         }
