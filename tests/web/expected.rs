@@ -34,6 +34,7 @@ pub(crate) struct Span {
 
 #[derive(Debug)]
 pub(crate) struct Instant {
+    pub(crate) thread: String,
     pub(crate) name: String,
     pub(crate) time: i64,
 }
@@ -110,7 +111,7 @@ impl Recording {
                 }
                 (Some(("end", _)), ..) | (None, _, Some(_)) => match open.pop() {
                     Some(span) => recording.spans.push(Span { end: time, ..span }),
-                    None => recording.add_instant("<end>", time),
+                    None => recording.add_instant(&thread, "<end>", time),
                 },
                 (Some(("complete", name)), ..) => {
                     let end = time + fields["dur"].as_i64().unwrap();
@@ -128,9 +129,9 @@ impl Recording {
                         recording.counters.entry(label).or_default().push(value);
                     }
                 }
-                (Some((_, name)), ..) => recording.add_instant(name, time),
+                (Some((_, name)), ..) => recording.add_instant(&thread, name, time),
                 (None, None, None) => {
-                    recording.add_instant(name, time);
+                    recording.add_instant(&thread, name, time);
                 }
             }
         }
@@ -149,9 +150,9 @@ impl Recording {
         recording
     }
 
-    fn add_instant(&mut self, name: &str, time: i64) {
-        let name = name.to_owned();
-        self.instants.push(Instant { name, time });
+    fn add_instant(&mut self, thread: &str, name: &str, time: i64) {
+        let (thread, name) = (thread.to_owned(), name.to_owned());
+        self.instants.push(Instant { thread, name, time });
     }
 
     /// The first and the last time.

@@ -12,6 +12,7 @@ mod perfetto_collections;
 mod perfetto_format;
 mod perfetto_json;
 mod perfetto_tldrs;
+mod pixels;
 mod ranges;
 mod scale;
 mod summary;

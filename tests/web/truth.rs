@@ -16,8 +16,8 @@ use crate::shown::{Shown, date_and_time, nanoseconds_of_day};
 use crate::system::{Agent, Web};
 
 /// The width of the names of tracks, and of the part with rows, in pixels.
-const GUTTER: f64 = 220.0;
-const PLOT: f64 = 1060.0;
+pub(crate) const GUTTER: f64 = 220.0;
+pub(crate) const PLOT: f64 = 1060.0;
 /// The width of a column of the graph of events, in pixels, at least.
 const COLUMN: i64 = 2;
 
@@ -38,7 +38,7 @@ const TEXTS: &str = "const done = arguments[arguments.length - 1];
     })";
 
 /// A text on a canvas, and where it is.
-struct Text {
+pub(crate) struct Text {
     canvas: String,
     text: String,
     x: f64,
@@ -46,17 +46,17 @@ struct Text {
 }
 
 /// A page with a recording that has been read.
-struct Page {
-    browser: Browser,
+pub(crate) struct Page {
+    pub(crate) browser: Browser,
     _web: Web,
-    recording: Recording,
+    pub(crate) recording: Recording,
 }
 
 /// A row of a table: what its cells show, and without rounding.
 type Cells = Vec<(String, String)>;
 
 impl Page {
-    fn open(lab: &Lab, directory: &Path) -> Self {
+    pub(crate) fn open(lab: &Lab, directory: &Path) -> Self {
         let recording = Recording::read(lab, directory);
         let web = Web::show_directory(lab, directory);
         let browser = Browser::start(lab);
@@ -71,14 +71,14 @@ impl Page {
         }
     }
 
-    fn show(&self, from: i64, to: i64) {
+    pub(crate) fn show(&self, from: i64, to: i64) {
         self.browser
             .run(&format!("location.hash = 'from={from}&to={to}'"));
         let is_shown = format!("return __view().from === '{from}' && __view().to === '{to}'");
         self.browser.wait_for("the view", &is_shown);
     }
 
-    fn texts(&self) -> Vec<Text> {
+    pub(crate) fn texts(&self) -> Vec<Text> {
         let texts = self.browser.run_async(TEXTS);
         // The page may have been drawn twice.
         let mut known = HashSet::new();
@@ -145,7 +145,7 @@ impl Page {
     }
 
     /// Each row within the range is part of a box.
-    fn check_drawing(&self, from: i64, to: i64) {
+    pub(crate) fn check_drawing(&self, from: i64, to: i64) {
         let (within, losses) = self.recording.drawn_within(from, to);
         let sums = "const sum = rows => rows.reduce((sum, row) => sum + row.count, 0);
             const rows = __view().shown;
