@@ -7,6 +7,7 @@ mod flows;
 mod functions;
 mod hostile;
 mod kernel;
+mod made_recording;
 mod perfetto;
 mod perfetto_collections;
 mod perfetto_format;
