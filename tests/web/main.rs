@@ -16,6 +16,7 @@ mod perfetto_tldrs;
 mod pixels;
 mod ranges;
 mod scale;
+mod shown;
 mod summary;
 mod system;
 mod timeline;
