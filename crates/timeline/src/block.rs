@@ -7,6 +7,8 @@ use super::row::{Row, RowKind};
 /// at many blocks; with many a view in which no block is small enough to be summarized looks at
 /// many rows.
 pub(super) const BLOCK_ROWS: usize = 64;
+/// Blocks of a group.
+pub(super) const GROUP_BLOCKS: usize = 64;
 /// Rows that lie side by side, and the time that they cover.
 #[derive(Debug)]
 pub(super) struct Block {
@@ -21,6 +23,16 @@ pub(super) struct Block {
     /// What the rows are when they are too small to be told apart, with numbers from 0; made when
     /// it is needed.
     pub(super) summary: Option<Vec<Summary>>,
+}
+
+/// What is seen of [`GROUP_BLOCKS`] blocks that change no more. Of hundreds of millions of rows, a
+/// frame looks at groups only.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) min_start: i64,
+    pub(super) max_end: i64,
+    /// The rows by kind and depth, with numbers from 0.
+    pub(super) summary: Vec<Summary>,
 }
 
 /// Rows of a track that have one kind and depth.
@@ -87,8 +99,23 @@ impl Block {
     }
 }
 
+impl Group {
+    /// The group of these blocks. `None` if one of them has room, or a span that has not ended.
+    pub(super) fn of<'b>(blocks: impl Iterator<Item = &'b Block> + Clone) -> Option<Self> {
+        let is_final = |block: &Block| block.rows.len() == BLOCK_ROWS && block.open == 0;
+        if !blocks.clone().all(is_final) {
+            return None;
+        }
+        Some(Self {
+            min_start: blocks.clone().map(|block| block.min_start).min()?,
+            max_end: blocks.clone().map(|block| block.max_end).max()?,
+            summary: summarize(blocks.flat_map(|block| &block.rows)),
+        })
+    }
+}
+
 /// The summaries of the rows of each kind and depth.
-fn summarize(rows: &[Row]) -> Vec<Summary> {
+fn summarize<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Vec<Summary> {
     let mut all: Vec<Summary> = Vec::new();
     for (number, row) in (0..).zip(rows) {
         let same = |one: &&mut Summary| {

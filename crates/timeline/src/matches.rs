@@ -65,7 +65,7 @@ impl Matches {
             .is_some_and(|word| word >> (place.event % 64) & 1 == 1)
     }
 
-    fn add(&mut self, number: u32, bits: Box<[u64]>) {
+    pub(super) fn add(&mut self, number: u32, bits: Box<[u64]>) {
         let end = u32::try_from(self.packets.len()).unwrap_or(u32::MAX);
         if self.packets.is_empty() || number != self.first.wrapping_add(end) {
             // Packets in between were dropped before they were looked at.

@@ -4,9 +4,10 @@
 //! span that is reported when it has ended comes after those within it, which are moved one level
 //! down then.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::block::{BLOCK_ROWS, Block};
+use super::block::{BLOCK_ROWS, Block, GROUP_BLOCKS, Group};
 use super::row::{EventPlace, OPEN, Row, RowKind};
 
 /// Largest depth that is shown. Spans within are shown at this depth.
@@ -14,7 +15,7 @@ const MAX_DEPTH: u16 = 63;
 /// Open spans of a track. Further ones are shown as instants.
 const MAX_OPEN_SPANS: usize = 1024;
 /// Rows that a span which has ended may have within to be moved below it.
-const MAX_MOVED_ROWS: usize = 1 << 16;
+const MAX_MOVED_ROWS: u64 = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
 struct OpenSpan {
@@ -33,6 +34,9 @@ struct OpenSpan {
 #[derive(Debug, Default)]
 pub(super) struct TrackRows {
     pub(super) blocks: VecDeque<Block>,
+    /// Groups of blocks that have been seen as a whole, by the number of the group from the first
+    /// row that there ever was.
+    groups: BTreeMap<u64, Group>,
     /// The number of the first row that is kept; the rows before have been dropped.
     pub(super) first_row: u64,
     /// The time up to which rows have been dropped.
@@ -80,6 +84,29 @@ impl TrackRows {
         let rows = usize::try_from(number.saturating_sub(self.first_row)).unwrap_or(usize::MAX);
         let firsts = (self.first_row..).step_by(BLOCK_ROWS);
         firsts.zip(&self.blocks).skip(rows / BLOCK_ROWS)
+    }
+
+    /// The group of blocks that begins with one of the blocks that are kept. `None` if it changes
+    /// still.
+    pub(super) fn group(&mut self, block: usize) -> Option<&Group> {
+        let first = self.first_row / BLOCK_ROWS as u64 + block as u64;
+        let end = block + GROUP_BLOCKS;
+        // Rows may be moved in the last ones.
+        if !first.is_multiple_of(GROUP_BLOCKS as u64) || end + GROUP_BLOCKS > self.blocks.len() {
+            return None;
+        }
+        match self.groups.entry(first / GROUP_BLOCKS as u64) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(new) => {
+                Group::of(self.blocks.range(block..end)).map(|of| &*new.insert(of))
+            }
+        }
+    }
+
+    /// Forgets the groups with rows from one on, which has changed.
+    fn forget_groups(&mut self, row: u64) {
+        self.groups
+            .split_off(&(row / (BLOCK_ROWS * GROUP_BLOCKS) as u64));
     }
 
     /// The row of a number, unless it has been dropped.
@@ -154,6 +181,7 @@ impl TrackRows {
     /// Moves everything one line down.
     fn make_line_of_states(&mut self) {
         self.has_states = true;
+        self.groups.clear();
         let lower = |depth: u16| (depth + 1).min(MAX_DEPTH);
         for block in &mut self.blocks {
             block.summary = None;
@@ -320,6 +348,9 @@ impl TrackRows {
                 block.summary = None;
             }
         }
+        if moved > 0 {
+            self.forget_groups(self.next_row().saturating_sub(moved));
+        }
         self.push(row);
     }
 
@@ -329,6 +360,9 @@ impl TrackRows {
             return 0;
         };
         self.first_row += block.rows.len() as u64;
+        self.groups = self
+            .groups
+            .split_off(&self.first_row.div_ceil((BLOCK_ROWS * GROUP_BLOCKS) as u64));
         let last = block.rows.iter().map(|row| row.start).max();
         self.dropped_until = self.dropped_until.max(last);
         block.rows.len()

@@ -1,7 +1,7 @@
 //! What a page sees of a track in a range of time: rows that are at least as long as a few pixels,
 //! and the others merged.
 
-use super::block::{BLOCK_ROWS, NumberedRow, Summary};
+use super::block::{BLOCK_ROWS, GROUP_BLOCKS, NumberedRow, Summary};
 use super::matches::Matches;
 use super::row::{Row, RowKind};
 use super::track::TrackRows;
@@ -35,6 +35,31 @@ impl View {
     pub(super) fn halved(self) -> Option<Self> {
         let width = self.width / 2;
         (width > 0).then_some(Self { width, ..self })
+    }
+}
+
+/// What is seen of rows that cover a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// Nothing, because they are before the view.
+    Before,
+    /// Nothing, because they are after the view.
+    After,
+    /// All of them, too close to be told apart.
+    Small,
+    /// Some of them, or each.
+    Partly,
+}
+
+impl Seen {
+    fn of(view: View, min_start: i64, max_end: i64) -> Self {
+        let is_within = min_start >= view.from && max_end <= view.to;
+        match is_within && max_end.saturating_sub(min_start) < view.resolution() {
+            _ if min_start > view.to => Self::After,
+            _ if max_end < view.from => Self::Before,
+            true => Self::Small,
+            false => Self::Partly,
+        }
     }
 }
 
@@ -118,38 +143,59 @@ impl TrackRows {
         };
         // The value of a counter before the first row in view.
         let mut before: Option<Summary> = None;
-        let mut number = self.first_row;
-        for block in &mut self.blocks {
+        let mut place = 0;
+        while place < self.blocks.len() {
             // The view is made again in fewer pixels: the rest of this one is not needed.
             if merger.is_full {
                 return false;
             }
-            let first = number;
-            number += BLOCK_ROWS as u64;
-            if block.min_start > view.to {
-                continue;
-            }
-            if block.max_end < view.from {
-                let rows = (first..).zip(&block.rows);
-                if let Some((row, last)) = rows
-                    .filter(|(_, row)| is_counter(row) && is_shown(row))
-                    .last()
-                {
-                    before = Some(Summary::of(row, last));
+            let first = self.first_row + (place * BLOCK_ROWS) as u64;
+            // A summary says nothing of single events, which a filter asks for.
+            if filter.is_none()
+                && let Some(group) = self.group(place)
+            {
+                let seen = Seen::of(view, group.min_start, group.max_end);
+                match seen {
+                    Seen::Partly | Seen::After => {}
+                    Seen::Before => {
+                        let counter = group.summary.iter().find(|of| is_counter(&of.latest.row));
+                        let last = counter.map(|of| of.numbered_from(first).latest);
+                        before = last.map(|of| Summary::of(of.number, &of.row)).or(before);
+                    }
+                    Seen::Small => {
+                        for of in &group.summary {
+                            merger.add(of.numbered_from(first));
+                        }
+                    }
                 }
-                continue;
+                if seen != Seen::Partly {
+                    place += GROUP_BLOCKS;
+                    continue;
+                }
+            }
+            let Some(block) = self.blocks.get_mut(place) else {
+                break;
+            };
+            place += 1;
+            match Seen::of(view, block.min_start, block.max_end) {
+                Seen::After => continue,
+                Seen::Before => {
+                    let rows = (first..).zip(&block.rows);
+                    let last = rows
+                        .filter(|(_, row)| is_counter(row) && is_shown(row))
+                        .last();
+                    before = last.map(|(row, last)| Summary::of(row, last)).or(before);
+                    continue;
+                }
+                Seen::Small if block.rows.len() == BLOCK_ROWS && filter.is_none() => {
+                    for of in block.summary() {
+                        merger.add(of.numbered_from(first));
+                    }
+                    continue;
+                }
+                Seen::Small | Seen::Partly => {}
             }
             // Of a block that is partly in view only some rows count.
-            let is_within = block.min_start >= view.from && block.max_end <= view.to;
-            let is_small =
-                is_within && block.max_end.saturating_sub(block.min_start) < merger.resolution;
-            // A summary says nothing of single events, which a filter asks for.
-            if is_small && block.rows.len() == BLOCK_ROWS && filter.is_none() {
-                for of in block.summary() {
-                    merger.add(of.numbered_from(first));
-                }
-                continue;
-            }
             let rows = (first..).zip(&block.rows);
             for (row, of) in rows.filter(|(_, of)| is_shown(of)) {
                 if of.start > view.to || of.end() < view.from {
@@ -251,6 +297,66 @@ mod tests {
             assert_eq!(track.count((from, to), None), count, "{from} {to}");
         }
         assert_eq!(track.count((0, 9999), Some(&Matches::default())), 0);
+    }
+
+    #[test]
+    fn groups_of_blocks_show_what_their_rows_would() {
+        let mut track = TrackRows::default();
+        let mut random = 1_u64;
+        for time in 0..60_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let length = i64::try_from(random >> 58).unwrap();
+            match random % 5 {
+                0 => track.complete(time * 10 - length, time * 10, 1, PLACE),
+                1 => track.begin(time * 10, 2, None, PLACE),
+                2 => drop(track.end(time * 10, None)),
+                3 => track.set_state(time * 10, Some((3, PLACE))),
+                _ => track.add(Row::counter(time * 10, random as f64, 4, PLACE)),
+            }
+            if time == 30_000 {
+                for _ in 0..100 {
+                    track.drop_oldest();
+                }
+            }
+            // Groups are made while rows are added.
+            if time % 5000 == 0 {
+                visible(&mut track, 0, time * 10, 10);
+            }
+        }
+        let mut all = Matches::default();
+        all.add(PLACE.packet, Box::new([1]));
+        for (from, to) in [
+            (0, 600_000),
+            (123_456, 456_789),
+            (500_000, 600_000),
+            (599_990, 700_000),
+        ] {
+            for width in [1, 10, 1000] {
+                let view = View { from, to, width };
+                let seen = |filter, track: &mut TrackRows| {
+                    let mut out = Vec::new();
+                    assert!(track.visible(view, filter, usize::MAX, &mut out));
+                    let mut counts = std::collections::BTreeMap::new();
+                    for row in &out {
+                        let longest = row.longest.row;
+                        let of = counts
+                            .entry((longest.kind.code(), longest.depth))
+                            .or_insert((0, 0));
+                        of.0 += row.count;
+                        of.1 = of.1.max(row.end);
+                    }
+                    counts
+                };
+                // With a filter each row is looked at.
+                assert_eq!(
+                    seen(None, &mut track),
+                    seen(Some(&all), &mut track),
+                    "{view:?}"
+                );
+            }
+        }
     }
 
     #[test]
