@@ -2,6 +2,7 @@
 //! archive, or a directory.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -150,6 +151,9 @@ pub enum Fault {
     /// The text is a path where nothing is.
     #[error("no such directory; a relay's URL begins with net://")]
     NoDirectory,
+    /// The text is a path that cannot be looked at, for this reason.
+    #[error("{0}")]
+    Unreachable(String),
     /// The text is a path where something else than a directory is.
     #[error("not a directory")]
     NotADirectory,
@@ -233,10 +237,10 @@ fn parse(text: &str) -> Result<Target, Fault> {
     }
     // No host name has a slash or begins with a dot: a directory was meant.
     if text.contains('/') || text.starts_with('.') {
-        return Err(if path.exists() {
-            Fault::NotADirectory
-        } else {
-            Fault::NoDirectory
+        return Err(match path.metadata() {
+            Ok(_) => Fault::NotADirectory,
+            Err(error) if error.kind() == ErrorKind::NotFound => Fault::NoDirectory,
+            Err(error) => Fault::Unreachable(error.kind().to_string()),
         });
     }
     relay("net", Family::Any, text).map(Target::Relay)
