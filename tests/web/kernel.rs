@@ -30,6 +30,7 @@ event { id = 4; name = \"syscall_entry_read\"; fields := struct { u64 _count; };
 event { id = 5; name = \"syscall_exit_read\"; fields := struct { u64 _ret; }; };
 event { id = 6; name = \"lttng_statedump_process_state\"; fields := struct { i32 _tid; i32 _pid; string _name; }; };
 event { id = 7; name = \"timer_start\"; fields := struct { }; };
+event { id = 8; name = \"sched_process_fork\"; fields := struct { i32 _parent_tid; i32 _parent_pid; i32 _child_tid; i32 _child_pid; string _child_comm; }; };
 ";
 
 /// Events as perf names them and their fields. Each says its CPU, thread and process.
@@ -321,9 +322,12 @@ fn colors_are_those_of_processes(browser: &Browser) {
         // Below the text.
         pixels(browser, (x, y + 6), (1, 1))
     };
-    let server = color("server 100", 1000, "CPU 0");
-    assert_eq!(server, color("worker 101", 8000, "CPU 0"));
-    assert_ne!(server, color("client 200", 4000, "CPU 1"));
+    let server = || color("server 100", 1000, "CPU 0");
+    // The timeline is drawn anew when the panel is closed.
+    tests::wait_until("one color for a process", || {
+        server() == color("worker 101", 8000, "CPU 0")
+    });
+    assert_ne!(server(), color("client 200", 4000, "CPU 1"));
     let state = |name: &str, begin| color(name, begin, "server 100");
     assert_eq!(state("Running", 1000), state("Running", 9000));
     assert_ne!(state("Running", 1000), state("Sleeping", 3000));
@@ -353,6 +357,95 @@ fn states_are_summarized(browser: &Browser) {
         ])
     );
     browser.run("document.getElementById('panel-close').click()");
+}
+
+#[test]
+fn wakeups_before_a_switch_events_that_are_missing_and_numbers_used_again_do_not_mislead() {
+    const NEW: Thread = (200, 200, "new");
+    let lab = Lab::new();
+    let mut kernel = Recorder::new(false);
+    kernel.switch(0, MS, 0, SERVER);
+    kernel.switch(1, MS, 0, CLIENT);
+    // It has decided to wait, and is woken before it has left its CPU.
+    kernel.wake(1, 2900 * US, SERVER);
+    kernel.switch(0, 3 * MS, 1, IDLE);
+    kernel.switch(0, 4 * MS, 0, SERVER);
+    kernel.switch(1, 5 * MS, 32, IDLE);
+    let fork = kernel.event(0, 8, 6 * MS);
+    fork.small(100).small(100).small(200).small(200).text("new");
+    kernel.wake(0, 6100 * US, NEW);
+    kernel.switch(1, 7 * MS, 0, NEW);
+    // The switch from the server to the worker is missing.
+    kernel.running[0] = WORKER;
+    kernel.switch(0, 8 * MS, 1, IDLE);
+    kernel.interrupt(1, 8 * MS);
+    // The end of this interrupt is missing.
+    kernel.switch(1, 9 * MS, 1, IDLE);
+    kernel.event(0, 7, 10 * MS);
+    let trace = write(&lab, "races", LTTNG, &kernel.packets);
+    let web = Web::show_directory(&lab, &trace);
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    let expected = |tracks: &[(&str, &[&str])]| -> BTreeMap<String, Vec<String>> {
+        let rows = |rows: &[&str]| rows.iter().map(ToString::to_string).collect();
+        let tracks = tracks.iter();
+        tracks
+            .map(|(name, lines)| ((*name).to_owned(), rows(lines)))
+            .collect()
+    };
+    let all = expected(&[
+        ("CPU 0", &["server 100 1000-3000", "server 100 4000-8000"]),
+        ("CPU 1", &["client 200 1000-5000", "new 200 7000-9000"]),
+        ("CPU 1 interrupts", &["irq 24 eth0 8000-9000"]),
+        (
+            "server 100",
+            &[
+                "Running 1000-3000",
+                "Runnable 3000-4000",
+                "Running 4000-8000",
+            ],
+        ),
+        ("worker 101", &["Sleeping 8000-10000"]),
+        ("client 200", &["Running 1000-5000"]),
+        (
+            "new 200",
+            &[
+                "Runnable 6100-7000",
+                "Running 7000-8000",
+                "Interrupted 8000-9000",
+                "Sleeping 9000-10000",
+            ],
+        ),
+    ]);
+    browser.wait_for(
+        "a page",
+        "return window.__view && __view().sessions.length > 0",
+    );
+    tests::wait_until("all rows", || shown(&browser) == all);
+
+    let filter = "--filter=$name == \"sched_switch\"";
+    let web = Web::start(&lab, &[filter, trace.to_str().unwrap()]);
+    browser.open(&web.url);
+    let switches = expected(&[
+        ("CPU 0", &["server 100 1000-3000", "server 100 4000-8000"]),
+        ("CPU 1", &["client 200 1000-5000", "new 200 7000-9000"]),
+        (
+            "server 100",
+            &[
+                "Running 1000-3000",
+                "Sleeping 3000-4000",
+                "Running 4000-8000",
+            ],
+        ),
+        ("worker 101", &["Sleeping 8000-9000"]),
+        ("client 200", &["Running 1000-5000"]),
+        ("new 200", &["Running 7000-9000", "Sleeping 9000-9000"]),
+    ]);
+    browser.wait_for(
+        "a page",
+        "return window.__view && __view().sessions.length > 0",
+    );
+    tests::wait_until("the switches", || shown(&browser) == switches);
 }
 
 #[test]

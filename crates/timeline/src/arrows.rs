@@ -9,7 +9,7 @@ const MAX_ARROWS: usize = 1 << 18;
 /// Largest number of flows whose next event is awaited. With one more, all are forgotten.
 const MAX_FLOWS: usize = 1 << 16;
 /// Largest number of arrows of one row that are found.
-const MAX_ARROWS_OF_ROW: usize = 100;
+const MAX_ARROWS_OF_ROW: usize = 32;
 
 /// An end of an arrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub(super) struct Arrow {
     pub(super) is_wakeup: bool,
 }
 
+/// The id of a session, and what the events of a flow have in common.
+pub(super) type FlowKey = (u32, u64);
+
 /// What an event does to a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlowStep {
@@ -42,8 +45,8 @@ pub(super) enum FlowStep {
 #[derive(Debug, Default)]
 pub(super) struct Arrows {
     arrows: Mutex<VecDeque<Arrow>>,
-    /// The latest event of each flow, by its key.
-    flows: Mutex<HashMap<u64, ArrowEnd>>,
+    /// The latest event of each flow, by its key in a session.
+    flows: Mutex<HashMap<FlowKey, ArrowEnd>>,
 }
 
 impl Arrows {
@@ -56,7 +59,7 @@ impl Arrows {
     }
 
     /// Adds an event of a flow.
-    pub(super) fn add_flow(&self, key: u64, step: FlowStep, at: ArrowEnd, name: u32) {
+    pub(super) fn add_flow(&self, key: FlowKey, step: FlowStep, at: ArrowEnd, name: u32) {
         let mut flows = self.flows.lock();
         let last = flows.get(&key).copied();
         let (from, to) = match last {
@@ -115,13 +118,15 @@ mod tests {
     #[test]
     fn events_of_a_flow_are_joined_in_order_of_time() {
         let arrows = Arrows::default();
-        arrows.add_flow(7, FlowStep::Begin, at(1, 10), 0);
-        arrows.add_flow(8, FlowStep::Begin, at(1, 11), 0);
-        arrows.add_flow(7, FlowStep::Next, at(2, 20), 0);
-        arrows.add_flow(7, FlowStep::End, at(3, 30), 0);
+        arrows.add_flow((1, 7), FlowStep::Begin, at(1, 10), 0);
+        arrows.add_flow((1, 8), FlowStep::Begin, at(1, 11), 0);
+        arrows.add_flow((1, 7), FlowStep::Next, at(2, 20), 0);
+        arrows.add_flow((1, 7), FlowStep::End, at(3, 30), 0);
         // The same key again, and the end comes first.
-        arrows.add_flow(7, FlowStep::End, at(2, 60), 0);
-        arrows.add_flow(7, FlowStep::Begin, at(1, 50), 0);
+        arrows.add_flow((1, 7), FlowStep::End, at(2, 60), 0);
+        arrows.add_flow((1, 7), FlowStep::Begin, at(1, 50), 0);
+        // Another session has flows of its own.
+        arrows.add_flow((2, 7), FlowStep::End, at(2, 70), 0);
         let ends = |track, from, to| -> Vec<_> {
             let found = arrows.of(track, from, to);
             found.iter().map(|arrow| (arrow.from, arrow.to)).collect()
@@ -139,8 +144,8 @@ mod tests {
     fn numbers_of_arrows_and_of_flows_are_bounded() {
         let arrows = Arrows::default();
         for key in 0..2 * MAX_ARROWS as u64 {
-            arrows.add_flow(key, FlowStep::Begin, at(1, 10), 0);
-            arrows.add_flow(key, FlowStep::Next, at(2, 20), 0);
+            arrows.add_flow((1, key), FlowStep::Begin, at(1, 10), 0);
+            arrows.add_flow((1, key), FlowStep::Next, at(2, 20), 0);
         }
         assert_eq!(arrows.arrows.lock().len(), MAX_ARROWS);
         assert!(arrows.flows.lock().len() <= MAX_FLOWS);

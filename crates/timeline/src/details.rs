@@ -56,27 +56,29 @@ pub(super) struct Details {
 }
 
 impl Details {
-    /// Adds what is known of the span of `tracing` at a time: the event itself says its id and name
+    /// Adds what is known of the span of `tracing` of a row: its event says the id and the name
     /// only.
-    pub(super) fn add_span(&mut self, time: i64, store: &Store, log: &PacketLog) {
+    pub(super) fn add_span(&mut self, row: &Row, store: &Store, log: &PacketLog) {
         let Some(span) = self.span else {
             return;
         };
-        let known = store.spans.find(span, time);
+        let known = store.spans.find(span, row.start);
         self.parents = known
             .parents
             .into_iter()
             .map(|name| store.name_text(name))
             .collect();
         let mut fields = Vec::new();
-        for place in known.events {
+        for place in known.events.into_iter().filter(|place| *place != row.place) {
             let Some(packet) = log.packet(place) else {
                 continue;
             };
             let recorded = event_details(&packet, place.event, &log.locations);
             let is_own = |field: &ShownField| !OF_ALL_SPANS.contains(&&*field.name);
             let own = recorded.own_fields.min(recorded.fields.len());
-            fields.extend(recorded.fields.into_iter().take(own).filter(is_own));
+            let room = MAX_FIELDS.saturating_sub(fields.len());
+            let own = recorded.fields.into_iter().take(own).filter(is_own);
+            fields.extend(own.take(room));
         }
         for field in &mut fields {
             // It would not select the event that is shown.
@@ -120,10 +122,12 @@ pub(super) fn arrows_of(store: &Store, track: u32, row: &Row) -> Vec<ShownArrow>
     let arrows = store.arrows.of(track, row.start, row.end());
     let shown = arrows.into_iter().filter_map(|arrow| {
         let from = store.track(arrow.from.track)?;
-        let rows = from.rows.lock();
-        let within = rows.innermost(arrow.from.time);
+        let mut rows = from.rows.lock();
         // A thread is known by its name, an interrupt by its span.
-        let within = within.filter(|_| !arrow.is_wakeup || !rows.has_states);
+        let within = match arrow.is_wakeup && rows.has_states {
+            true => None,
+            false => rows.innermost(arrow.from.time),
+        };
         drop(rows);
         let cause = match within {
             Some(name) => store.name_text(name),

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use viewer::interpret::interpreted_fields::InterpretedFields;
 use viewer::interpret::kernel_threads::{KernelFields, KernelThreads};
 use viewer::interpret::kind::RecordKind;
+use viewer::interpret::name_numbers::shortened;
 
 use super::arrows::{Arrow, ArrowEnd};
+use super::kernel_class::{Interrupt, KernelClass, SOFTIRQS, State};
 use super::row::{Action, EventPlace};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
@@ -18,61 +20,9 @@ use super::track::TrackRows;
 /// forgotten.
 const MAX_REMEMBERED: usize = 1 << 16;
 
-/// The names of software interrupts, by their numbers.
-const SOFTIRQS: [&str; 10] = [
-    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
-];
-
-/// What the events of a class of a kernel say of CPUs and threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KernelClass {
-    /// A CPU runs another thread.
-    Switch,
-    /// A thread can run.
-    Wakeup,
-    /// There is a new thread.
-    Fork,
-    /// A thread is gone, and its number may be used again.
-    Free,
-    /// A thread that existed when recording began.
-    Statedump,
-    /// The begin or end of what a CPU does besides the thread that it runs.
-    Interrupt(Interrupt),
-    /// Something that the thread does which runs.
-    Other,
-}
-
-/// By what an interrupt is told from others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interrupt {
-    Handler,
-    Software,
-    /// By the name of its class only.
-    Named,
-}
-
-impl KernelClass {
-    /// The class of a name, whose events are of a kind.
-    pub(super) fn of(name: &str, kind: &RecordKind) -> Self {
-        // perf puts the subsystem in front.
-        match name.rsplit(':').next().unwrap_or_default() {
-            "sched_switch" => Self::Switch,
-            "sched_waking" | "sched_wakeup" | "sched_wakeup_new" => Self::Wakeup,
-            "sched_process_fork" => Self::Fork,
-            "sched_process_free" => Self::Free,
-            "lttng_statedump_process_state" => Self::Statedump,
-            _ if !kind.is_interrupt() => Self::Other,
-            name if name.starts_with("irq_handler_") => Self::Interrupt(Interrupt::Handler),
-            name if name.contains("softirq_") => Self::Interrupt(Interrupt::Software),
-            _ => Self::Interrupt(Interrupt::Named),
-        }
-    }
-
-    /// Whether fields of the payload count.
-    pub(super) fn needs_payload(self) -> bool {
-        self != Self::Other
-    }
-}
+/// Largest number of names of threads with their numbers. Names are never forgotten, and those of
+/// events need room, too: further threads have their name only.
+const MAX_LABELS: usize = 1 << 15;
 
 /// An event of a kernel.
 #[derive(Debug, Clone, Copy)]
@@ -113,13 +63,19 @@ pub(super) struct Kernels {
     running: KernelThreads<u32>,
     cpus: HashMap<(u32, i64), Cpu>,
     threads: HashMap<(u32, i64), Thread>,
+    /// The number of labels of threads so far.
+    labels: usize,
 }
 
 #[derive(Debug)]
 struct Cpu {
     track: Arc<Track>,
+    /// Whether the track is that of others, too: then it has no state.
+    is_shared: bool,
     /// The thread that it runs; 0 if it is idle. Absent if it is not known.
     thread: Option<i64>,
+    /// Where that began, if it is shown.
+    running_since: Option<EventPlace>,
     /// The track of its interrupts. Absent before the first.
     interrupts: Option<Arc<Track>>,
     /// The number of interrupts that have not ended.
@@ -130,69 +86,17 @@ struct Cpu {
 struct Thread {
     track: Option<Arc<Track>>,
     name: String,
+    /// The name with the number of the thread, by its number. Absent if it is new.
+    label: Option<u32>,
     process: Option<i64>,
+    /// The process by which the track is found.
+    process_of_track: Option<i64>,
     /// Absent if it is not known.
     state: Option<State>,
-}
-
-/// The state of a thread. The page knows them by their names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Running,
-    Interrupted,
-    Runnable,
-    Preempted,
-    Sleeping,
-    Uninterruptible,
-    Stopped,
-    Traced,
-    Parked,
-    Idle,
-}
-
-impl State {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "Running",
-            Self::Interrupted => "Interrupted",
-            Self::Runnable => "Runnable",
-            Self::Preempted => "Runnable (preempted)",
-            Self::Sleeping => "Sleeping",
-            Self::Uninterruptible => "Uninterruptible sleep",
-            Self::Stopped => "Stopped",
-            Self::Traced => "Traced",
-            Self::Parked => "Parked",
-            Self::Idle => "Idle",
-        }
-    }
-
-    /// The state in which a thread leaves its CPU (`prev_state`), as the kernel has it
-    /// (`include/linux/sched.h`) or as its events report it. `None` if it has ended.
-    const fn after_switch(state: i64) -> Option<Self> {
-        /// `TASK_NOLOAD` with `TASK_UNINTERRUPTIBLE`.
-        const KERNEL_IDLE: i64 = 0x402;
-        /// `EXIT_DEAD` and `EXIT_ZOMBIE`.
-        const ENDED: i64 = 0x30;
-        Some(match state {
-            _ if state & KERNEL_IDLE == KERNEL_IDLE => Self::Idle,
-            _ if state & 1 != 0 => Self::Sleeping,
-            _ if state & 2 != 0 => Self::Uninterruptible,
-            _ if state & 4 != 0 => Self::Stopped,
-            _ if state & 8 != 0 => Self::Traced,
-            _ if state & ENDED != 0 => return None,
-            _ if state & 0x40 != 0 => Self::Parked,
-            _ if state & 0x80 != 0 => Self::Idle,
-            // The bits above say that it was preempted (`TASK_STATE_MAX`, `TASK_REPORT_MAX`).
-            _ => Self::Preempted,
-        })
-    }
-
-    const fn can_run(self) -> bool {
-        matches!(
-            self,
-            Self::Running | Self::Interrupted | Self::Runnable | Self::Preempted
-        )
-    }
+    /// Whether the event that the state began with is shown.
+    is_state_shown: bool,
+    /// What woke the thread while it was about to leave its CPU.
+    waking: Option<Arrow>,
 }
 
 impl Kernels {
@@ -213,8 +117,8 @@ impl Kernels {
         let cpu_track = Arc::clone(&self.cpu(cpu, &mut shown).track);
         let thread = thread.filter(|thread| *thread > 0);
         match event.class {
-            KernelClass::Switch => {
-                self.switch(cpu, event, &mut shown);
+            KernelClass::Switch { has_report_states } => {
+                self.switch(cpu, has_report_states, event, &mut shown);
                 return (cpu_track, None);
             }
             KernelClass::Interrupt(interrupt) => {
@@ -227,7 +131,11 @@ impl Kernels {
                 return (cpu_track, Some(place));
             }
             KernelClass::Wakeup => self.wake(cpu, thread, event, &mut shown),
-            KernelClass::Free => self.free(event, &shown),
+            KernelClass::Free => {
+                if let Some(freed) = woken(fields) {
+                    self.end_thread(freed, event, &mut shown);
+                }
+            }
             _ => {}
         }
         let track = match thread {
@@ -245,16 +153,22 @@ impl Kernels {
     /// What CPUs do is not known after a time, because events of them are lost. The CPUs are those
     /// of these tracks.
     pub(super) fn lose(&mut self, tracks: &[Arc<Track>], time: i64, store: &Store) {
-        for ((session, _), cpu) in &mut self.cpus {
+        for ((session, number), cpu) in &mut self.cpus {
             if !tracks.iter().any(|lost| lost.id == cpu.track.id) {
                 continue;
             }
-            store.change_rows(&cpu.track, |rows| rows.set_state(time, None));
-            cpu.interrupted = 0;
+            for track in [Some(&cpu.track), cpu.interrupts.as_ref()]
+                .into_iter()
+                .flatten()
+            {
+                store.change_rows(track, |rows| rows.close_all(time));
+            }
+            (cpu.interrupted, cpu.running_since) = (0, None);
+            self.running.forget_running(*session, *number);
             let thread = cpu.thread.take();
             let thread = thread.and_then(|thread| self.threads.get_mut(&(*session, thread)));
             if let Some(thread) = thread {
-                thread.state = None;
+                (thread.state, thread.waking) = (None, None);
                 if let Some(track) = &thread.track {
                     store.change_rows(track, |rows| rows.set_state(time, None));
                 }
@@ -280,7 +194,7 @@ impl Kernels {
     fn learn(&mut self, event: &KernelEvent<'_>, running: Option<i64>, shown: &mut Shown<'_>) {
         let fields = event.fields;
         match event.class {
-            KernelClass::Switch => {
+            KernelClass::Switch { .. } => {
                 for (names, comm) in [
                     (["prev_tid", "prev_pid"], "prev_comm"),
                     (["next_tid", "next_pid"], "next_comm"),
@@ -292,10 +206,8 @@ impl Kernels {
             KernelClass::Fork => {
                 let child = fields.number(&["child_tid", "child_pid"]);
                 // The number may have been that of another thread before.
-                let before =
-                    child.and_then(|child| self.threads.remove(&(shown.session.id, child)));
-                if let Some(track) = before.and_then(|before| before.track) {
-                    track.end(event.time);
+                if let Some(child) = child {
+                    self.end_thread(child, event, shown);
                 }
                 self.name(child, fields.comm("child_comm"), shown);
             }
@@ -312,37 +224,42 @@ impl Kernels {
         };
         let session = shown.session.id;
         let thread = self.threads.entry((session, number)).or_default();
-        let process = thread.process;
-        let known = || self.running.process(session, number);
-        thread.process = process.or_else(known);
-        let has_new_name = !name.is_empty() && thread.name.as_bytes() != name;
-        if !has_new_name && process == thread.process {
+        let process = self.running.process(session, number);
+        let has_new_process = process.is_some() && process != thread.process;
+        let name = String::from_utf8_lossy(name);
+        let name = shortened(&name);
+        let has_new_name = !name.is_empty() && thread.name != name;
+        if !has_new_name && !has_new_process {
             return;
         }
+        thread.process = process.or(thread.process);
         if has_new_name {
-            thread.name = String::from_utf8_lossy(name).into_owned();
+            (thread.name, thread.label) = (name.to_owned(), None);
         }
         // The first thread of a process has its number and its name.
         if thread.process == Some(number) && !thread.name.is_empty() {
-            shown
-                .tracks
-                .name_process(session, &Id::Number(number), &thread.name);
+            let process = Id::Number(number);
+            shown.tracks.name_process(session, &process, &thread.name);
         }
         if let Some(track) = &thread.track {
             let process = thread.process.map(Id::Number);
-            shown
-                .tracks
-                .describe(track, process.as_ref(), &thread.label(number));
+            let label = label(&thread.name, number);
+            shown.tracks.describe(track, process.as_ref(), &label);
         }
     }
 
     fn cpu(&mut self, number: i64, shown: &mut Shown<'_>) -> &mut Cpu {
         let cpu = self.cpus.entry((shown.session.id, number));
-        cpu.or_insert_with(|| Cpu {
-            track: shown.cpu_track(TrackOf::Cpu(number)),
-            thread: None,
-            interrupts: None,
-            interrupted: 0,
+        cpu.or_insert_with(|| {
+            let track = shown.cpu_track(TrackOf::Cpu(number));
+            Cpu {
+                is_shared: shown.tracks.is_shared(&track),
+                track,
+                thread: None,
+                running_since: None,
+                interrupts: None,
+                interrupted: 0,
+            }
         })
     }
 
@@ -359,9 +276,7 @@ impl Kernels {
         if let Some(track) = thread.track.as_ref().filter(|track| !track.is_ended()) {
             return Arc::clone(track);
         }
-        thread.process = thread
-            .process
-            .or_else(|| self.running.process(shown.session.id, number));
+        thread.process_of_track = thread.process;
         let owner = Owner {
             process: thread.process.map(Id::Number),
             process_name: match thread.process {
@@ -380,29 +295,65 @@ impl Kernels {
     }
 
     /// A CPU runs another thread.
-    fn switch(&mut self, cpu: i64, event: &KernelEvent<'_>, shown: &mut Shown<'_>) {
+    fn switch(
+        &mut self,
+        cpu: i64,
+        has_report_states: bool,
+        event: &KernelEvent<'_>,
+        shown: &mut Shown<'_>,
+    ) {
         let fields = event.fields;
         let previous = fields.number(&["prev_tid", "prev_pid"]);
         let next = fields.number(&["next_tid", "next_pid"]);
+        let row = next.filter(|next| *next > 0 && event.is_shown);
+        let row = row.map(|next| (self.label(next, shown), event.place));
         let known = self.cpu(cpu, shown);
-        let track = Arc::clone(&known.track);
-        (known.thread, known.interrupted) = (next, 0);
-        let next = next.filter(|next| *next > 0);
-        let name = next.and_then(|next| {
-            let thread = self.threads.get(&(shown.session.id, next))?;
-            Some(shown.store.name(&thread.label(next)))
-        });
-        let row = name
-            .filter(|_| event.is_shown)
-            .map(|name| (name, event.place));
-        let change = |rows: &mut TrackRows| rows.set_state(event.time, row);
-        shown.store.change_rows(&track, change);
+        if let Some(interrupts) = known.interrupts.as_ref().filter(|_| known.interrupted > 0) {
+            // No thread is switched in an interrupt: its end was not recorded.
+            shown
+                .store
+                .change_rows(interrupts, |rows| rows.close_all(event.time));
+        }
+        let before = std::mem::replace(&mut known.thread, next);
+        known.running_since = row.map(|(_, place)| place);
+        known.interrupted = 0;
+        if !known.is_shared {
+            let change = |rows: &mut TrackRows| rows.set_state(event.time, row);
+            shown.store.change_rows(&known.track, change);
+        }
+        // What another thread did meanwhile was not recorded.
+        let missed = before.filter(|before| *before > 0 && Some(*before) != previous);
+        if let Some(missed) = missed {
+            self.set_state(missed, None, event, shown);
+        }
         if let Some(previous) = previous.filter(|previous| *previous > 0) {
             let state = fields.number(&["prev_state"]).unwrap_or(0);
-            self.set_state(previous, State::after_switch(state), event, shown);
+            match State::after_switch(state, has_report_states) {
+                Some(state) => self.leave(previous, state, event, shown),
+                None => self.end_thread(previous, event, shown),
+            }
         }
-        if let Some(next) = next {
-            self.set_state(next, Some(State::Running), event, shown);
+        if let Some(next) = next.filter(|next| *next > 0) {
+            self.set_state(next, Some((State::Running, event.place)), event, shown);
+        }
+    }
+
+    /// A thread leaves its CPU in a state, unless it has been woken meanwhile.
+    fn leave(&mut self, number: i64, state: State, event: &KernelEvent<'_>, shown: &mut Shown<'_>) {
+        let thread = self.threads.entry((shown.session.id, number)).or_default();
+        let waking = thread.waking.take().filter(|_| !state.can_run());
+        let state = if waking.is_some() {
+            State::Runnable
+        } else {
+            state
+        };
+        self.set_state(number, Some((state, event.place)), event, shown);
+        if let Some(arrow) = waking {
+            let to = ArrowEnd {
+                time: event.time,
+                ..arrow.to
+            };
+            shown.store.arrows.add(Arrow { to, ..arrow });
         }
     }
 
@@ -415,20 +366,26 @@ impl Kernels {
             false => cpu.interrupted.saturating_sub(1),
         };
         let (before, after) = match (is_begin, cpu.interrupted) {
-            (true, 1) => (State::Running, State::Interrupted),
+            (true, 1) if event.is_shown => (State::Running, State::Interrupted),
             (false, 0) => (State::Interrupted, State::Running),
             _ => return,
         };
-        let Some(number) = cpu.thread.filter(|thread| *thread > 0) else {
+        let (Some(number), Some(running_since)) = (cpu.thread, cpu.running_since) else {
             return;
         };
         let thread = self.threads.get(&(shown.session.id, number));
-        // That thread is there to run software interrupts.
-        let is_kept = |thread: &&Thread| {
+        // A thread `ksoftirqd` is there to run software interrupts.
+        let is_kept = thread.is_some_and(|thread| {
             thread.state == Some(before) && !thread.name.starts_with("ksoftirqd/")
-        };
-        if thread.is_some_and(|thread| is_kept(&thread)) {
-            self.set_state(number, Some(after), event, shown);
+        });
+        if is_kept {
+            // A thread that runs again passes the filters that it has passed before.
+            let place = if is_begin { event.place } else { running_since };
+            let event = KernelEvent {
+                is_shown: true,
+                ..*event
+            };
+            self.set_state(number, Some((after, place)), &event, shown);
         }
     }
 
@@ -443,14 +400,16 @@ impl Kernels {
         let Some(woken) = woken(event.fields).filter(|woken| *woken > 0) else {
             return;
         };
-        let known = self.threads.get(&(shown.session.id, woken));
-        let state = known.and_then(|thread| thread.state);
-        let is_awake = state.is_some_and(State::can_run);
+        let thread = self.threads.entry((shown.session.id, woken)).or_default();
+        let (state, is_state_shown) = (thread.state, thread.is_state_shown);
         // The second of two events, or nothing was to be done.
-        if is_awake || event.fields.number(&["success"]) == Some(0) {
+        let is_known = matches!(state, Some(State::Runnable | State::Preempted));
+        if is_known && (is_state_shown || !event.is_shown)
+            || event.fields.number(&["success"]) == Some(0)
+        {
             return;
         }
-        self.set_state(woken, Some(State::Runnable), event, shown);
+        let to = self.thread_track(woken, shown);
         let known = self.cpu(cpu, shown);
         let interrupts = known.interrupts.clone();
         let from = match (interrupts.filter(|_| known.interrupted > 0), waker) {
@@ -462,43 +421,77 @@ impl Kernels {
             track: track.id,
             time: event.time,
         };
+        let arrow = Arrow {
+            from: at(&from),
+            to: at(&to),
+            name: shown.store.name(&format!("CPU {cpu}")),
+            is_wakeup: true,
+        };
+        // It has decided to wait, and has not left its CPU yet.
+        if matches!(state, Some(State::Running | State::Interrupted)) {
+            let thread = self.threads.entry((shown.session.id, woken)).or_default();
+            thread.waking = Some(arrow).filter(|_| event.is_shown);
+            return;
+        }
+        self.set_state(woken, Some((State::Runnable, event.place)), event, shown);
         if event.is_shown {
-            shown.store.arrows.add(Arrow {
-                from: at(&from),
-                to: at(&self.thread_track(woken, shown)),
-                name: shown.store.name(&format!("CPU {cpu}")),
-                is_wakeup: true,
-            });
+            shown.store.arrows.add(arrow);
         }
     }
 
     /// A thread is gone.
-    fn free(&mut self, event: &KernelEvent<'_>, shown: &Shown<'_>) {
-        let freed = woken(event.fields);
-        let freed = freed.and_then(|freed| self.threads.remove(&(shown.session.id, freed)));
-        if let Some(track) = freed.and_then(|freed| freed.track) {
-            track.end(event.time);
+    fn end_thread(&mut self, number: i64, event: &KernelEvent<'_>, shown: &mut Shown<'_>) {
+        let session = shown.session.id;
+        self.running.forget_thread(session, number);
+        let Some(thread) = self.threads.remove(&(session, number)) else {
+            return;
+        };
+        if thread.track.is_some() {
+            let process = thread.process_of_track.map(Id::Number);
+            let (number, time) = (Id::Number(number), event.time);
+            shown
+                .tracks
+                .end_thread(session, process.as_ref(), number, time);
         }
     }
 
+    /// Changes the state of a thread, which begins with the event at a place.
     fn set_state(
         &mut self,
         number: i64,
-        state: Option<State>,
+        state: Option<(State, EventPlace)>,
         event: &KernelEvent<'_>,
         shown: &mut Shown<'_>,
     ) {
         let track = self.thread_track(number, shown);
         let thread = self.threads.entry((shown.session.id, number)).or_default();
+        let is_same = thread.state == state.map(|(state, _)| state);
         // A track of several threads has no state.
-        if thread.state == state || thread.track.is_none() {
+        if is_same && (thread.is_state_shown || !event.is_shown) || thread.track.is_none() {
             return;
         }
-        thread.state = state;
-        let state = state.filter(|_| event.is_shown);
-        let row = state.map(|state| (shown.store.name(state.name()), event.place));
+        thread.state = state.map(|(state, _)| state);
+        thread.is_state_shown = event.is_shown;
+        if thread.state == Some(State::Running) {
+            thread.waking = None;
+        }
+        let row = state.filter(|_| event.is_shown);
+        let row = row.map(|(state, place)| (shown.store.name(state.name()), place));
         let change = |rows: &mut TrackRows| rows.set_state(event.time, row);
         shown.store.change_rows(&track, change);
+    }
+
+    /// The number of the name of a thread with its number.
+    fn label(&mut self, number: i64, shown: &Shown<'_>) -> u32 {
+        let thread = self.threads.entry((shown.session.id, number)).or_default();
+        let (name, labels) = (&thread.name, &mut self.labels);
+        *thread.label.get_or_insert_with(|| {
+            *labels += 1;
+            match *labels <= MAX_LABELS || name.is_empty() {
+                true => shown.store.name(&label(name, number)),
+                false => shown.store.name(name),
+            }
+        })
     }
 }
 
@@ -507,12 +500,11 @@ fn woken(fields: &InterpretedFields) -> Option<i64> {
     fields.number(&["tid", "pid"])
 }
 
-impl Thread {
-    fn label(&self, number: i64) -> String {
-        match &*self.name {
-            "" => format!("thread {number}"),
-            name => format!("{name} {number}"),
-        }
+/// The name of a thread with its number.
+fn label(name: &str, number: i64) -> String {
+    match name {
+        "" => format!("thread {number}"),
+        name => format!("{name} {number}"),
     }
 }
 

@@ -8,10 +8,11 @@
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `locations`,
 //! `packet_log`, `replay` and `matches` (the packets of the history, decoded again for single
 //! events and filters), `block`, `track` and `view` (the rows of one track, and what is seen of
-//! them), `histogram`, `arrows`, `span_log`, `store`, `thread_tracks`, `apply`, `sent`, `kernel`, `stage_state`
-//! and `stage` (from events to rows), `trace_muxes`, `archive` and `download` (files of a range),
-//! `search`, `span_graph` and `summary` (what a range amounts to), `details` (of one event),
-//! `protocol`, `page_state`, `access`, `write_timeout`, `server`.
+//! them), `histogram`, `arrows`, `span_log`, `store`, `thread_tracks`, `apply`, `sent`,
+//! `kernel_class`, `kernel`, `stage_state` and `stage` (from events to rows), `trace_muxes`,
+//! `archive` and `download` (files of a range), `search`, `span_graph` and `summary` (what a range
+//! amounts to), `details` (of one event), `protocol`, `page_state`, `access`, `write_timeout`,
+//! `server`.
 
 mod access;
 mod apply;
@@ -23,6 +24,7 @@ mod details;
 mod download;
 mod histogram;
 mod kernel;
+mod kernel_class;
 mod locations;
 mod matches;
 mod packet_log;

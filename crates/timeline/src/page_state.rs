@@ -111,7 +111,7 @@ impl PageState {
                     .unwrap_or_default();
                 if let Some(row) = row {
                     details.arrows = arrows_of(store, track, &row);
-                    details.add_span(row.start, store, log);
+                    details.add_span(&row, store, log);
                 }
                 Some(Reply::Details { number, details })
             }

@@ -279,11 +279,20 @@ fn flow(sent: &SentEvent<'_>) -> Option<(u64, FlowStep)> {
         _ => FlowStep::Next,
     };
     match (sent.phase, sent.bind_id) {
-        ("s" | "t" | "f", _) => Some((async_key(sent), step)),
+        ("s" | "t" | "f", _) => {
+            // An id of the process is not one of another process.
+            let process = sent.id2_local.map(|_| sent.process());
+            Some((hash(&(sent.cat.as_deref(), process, async_key(sent))), step))
+        }
         (_, Some(bind)) => {
-            let mut hasher = DefaultHasher::new();
-            bind.hash(&mut hasher);
-            Some((hasher.finish(), step))
+            let rest: Value = serde_json::from_str(&sent.rest).unwrap_or_default();
+            let is = |name: &str| rest.get(name).and_then(Value::as_bool) == Some(true);
+            let step = match (is("flow_in"), is("flow_out")) {
+                (false, true) => FlowStep::Begin,
+                (true, false) => FlowStep::End,
+                _ => FlowStep::Next,
+            };
+            Some((hash(&bind), step))
         }
         _ => None,
     }
@@ -292,9 +301,13 @@ fn flow(sent: &SentEvent<'_>) -> Option<(u64, FlowStep)> {
 /// What the events of an async span or of a flow have in common, besides process and category.
 fn async_key(sent: &SentEvent<'_>) -> u64 {
     // A hash, because a key is kept for each open span and the texts may be long.
+    let texts = (sent.scope.as_deref(), sent.name.as_deref());
+    hash(&(texts, sent.id, sent.id2_local, sent.id2_global))
+}
+
+fn hash(of: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (sent.scope.as_deref(), sent.name.as_deref()).hash(&mut hasher);
-    (sent.id, sent.id2_local, sent.id2_global).hash(&mut hasher);
+    of.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -15,7 +15,7 @@ const MAX_EVENTS: usize = 1 << 17;
 /// Largest number of spans around a span that are found.
 const MAX_PARENTS: usize = 32;
 /// Largest number of events of one span that are found.
-const MAX_EVENTS_OF_SPAN: usize = 100;
+const MAX_EVENTS_OF_SPAN: usize = 16;
 
 /// A span, until its id is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,6 +25,7 @@ use viewer::time::Nanoseconds;
 use super::apply::apply;
 use super::arrows::ArrowEnd;
 use super::kernel::{KernelEvent, Kernels, Shown};
+use super::kernel_class::KernelClass;
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace};
 use super::sent::{SentAction, SentEvents};
@@ -233,7 +234,13 @@ impl TimelineStage {
             session,
         };
         let (cpu, found) = self.kernels.show(&event, shown);
-        self.add_stream_track(origin, cpu);
+        if let Some(stream) = self.stream(origin.stream.key) {
+            stream.add_track(cpu);
+            stream.has_switches |= matches!(kernel, KernelClass::Switch { .. });
+            if let Some(found) = found.as_ref().filter(|found| !found.is_thread) {
+                stream.add_track(Arc::clone(&found.track));
+            }
+        }
         if let Some(found) = found {
             let fits = class.kind.fits(found.is_thread, true);
             let action = found.action;
@@ -391,7 +398,9 @@ impl TimelineStage {
                 {
                     let (track, time) = (track.id, *time);
                     let at = ArrowEnd { track, time };
-                    self.store.arrows.add_flow(key, step, at, name);
+                    self.store
+                        .arrows
+                        .add_flow((session.id, key), step, at, name);
                 }
                 apply(&self.store, &track, *action, *time, place, is_shown);
                 self.add_stream_track(origin, track);
@@ -526,7 +535,7 @@ impl Stage for TimelineStage {
             let track = self.tracks.track(&self.store, &session, of, &owner);
             stream.tracks.push(track);
         }
-        if let Some(begin) = loss.begin {
+        if let Some(begin) = loss.begin.filter(|_| stream.has_switches) {
             self.kernels.lose(&stream.tracks, begin.get(), &self.store);
         }
         self.store.add_loss(&session, &stream.tracks, loss);

@@ -11,7 +11,7 @@ use viewer::interpret::kind::RecordKind;
 use viewer::interpret::span_edges::is_of_perf;
 use viewer::mux::is_since_1970;
 
-use super::kernel::KernelClass;
+use super::kernel_class::KernelClass;
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace};
 use super::store::{Store, Track};
@@ -57,6 +57,8 @@ pub(super) struct ClassState {
 #[derive(Default)]
 pub(super) struct StreamState {
     pub(super) tracks: Vec<Arc<Track>>,
+    /// Whether there were events which say that CPUs run other threads.
+    pub(super) has_switches: bool,
     /// The place of the latest event, which is often that of the next: finding it takes long.
     pub(super) place: Option<Place>,
     pub(super) next: EventPlace,
@@ -83,7 +85,7 @@ impl ClassState {
             }
             _ => name,
         };
-        let kernel = is_kernel.then(|| KernelClass::of(class_name, &kind));
+        let kernel = is_kernel.then(|| KernelClass::of(class_name, &kind, event.trace()));
         let span_fields = match SpanStep::of(class_name) {
             Some((SpanStep::New, _)) => Some(true),
             Some((SpanStep::Record, _)) => Some(false),

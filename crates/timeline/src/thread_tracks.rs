@@ -179,6 +179,18 @@ impl ThreadTracks {
         }
     }
 
+    /// Ends the track of a thread that is gone. Its number may be that of another one.
+    pub(super) fn end_thread(&mut self, session: u32, process: Option<&Id>, thread: Id, time: i64) {
+        let key = TrackKey {
+            session,
+            process: process.cloned(),
+            of: TrackOf::Thread(thread),
+        };
+        if let Some(track) = self.tracks.remove(&key) {
+            track.end(time);
+        }
+    }
+
     /// Says of a track which thread it is, and of which process if that is known.
     pub(super) fn describe(&self, track: &Track, process: Option<&Id>, thread: &str) {
         let session = track.session.id;

@@ -105,8 +105,14 @@ impl TrackRows {
 
     /// Forgets the groups with rows from one on, which has changed.
     fn forget_groups(&mut self, row: u64) {
-        self.groups
-            .split_off(&(row / (BLOCK_ROWS * GROUP_BLOCKS) as u64));
+        let group = row / (BLOCK_ROWS * GROUP_BLOCKS) as u64;
+        if self
+            .groups
+            .last_key_value()
+            .is_some_and(|(last, _)| *last >= group)
+        {
+            self.groups.split_off(&group);
+        }
     }
 
     /// The row of a number, unless it has been dropped.
@@ -125,9 +131,20 @@ impl TrackRows {
     }
 
     /// The name of the innermost span at a time.
-    pub(super) fn innermost(&self, time: i64) -> Option<u32> {
-        let blocks = self.blocks.iter();
-        let near = blocks.filter(|block| block.min_start <= time && time <= block.max_end);
+    pub(super) fn innermost(&mut self, time: i64) -> Option<u32> {
+        let mut near = Vec::new();
+        let mut place = 0;
+        while place < self.blocks.len() {
+            let group = self.group(place);
+            if group.is_some_and(|group| time < group.min_start || group.max_end < time) {
+                place += GROUP_BLOCKS;
+                continue;
+            }
+            near.push(place);
+            place += 1;
+        }
+        let near = near.into_iter().filter_map(|place| self.blocks.get(place));
+        let near = near.filter(|block| block.min_start <= time && time <= block.max_end);
         let spans = near.flat_map(|block| &block.rows);
         let around =
             spans.filter(|row| row.kind == RowKind::Span && row.start <= time && time <= row.end());
@@ -307,7 +324,12 @@ impl TrackRows {
 
     /// Ends all open spans: no more events come.
     pub(super) fn end_all(&mut self, time: i64) {
+        self.close_all(time);
         self.ended_at = Some(time);
+    }
+
+    /// Ends all open spans and the state: their ends are lost.
+    pub(super) fn close_all(&mut self, time: i64) {
         for (_, row) in std::mem::take(&mut self.overlapping).into_iter().flatten() {
             self.close_row(Some(row), time);
         }
@@ -334,23 +356,27 @@ impl TrackRows {
         row.depth = self.depth();
         let is_within =
             |inner: &Row| inner.start >= start && inner.end() <= end && inner.kind != RowKind::Loss;
-        let mut moved = 0;
+        let mut looked_at = 0;
         // The rows within came last: the first one outside ends the search.
         'blocks: for block in self.blocks.iter_mut().rev() {
-            let is_span = |inner: &&mut Row| inner.kind != RowKind::State;
-            for inner in block.rows.iter_mut().rev().filter(is_span) {
-                if !is_within(inner) || moved >= MAX_MOVED_ROWS {
+            for inner in block.rows.iter_mut().rev() {
+                looked_at += 1;
+                if looked_at > MAX_MOVED_ROWS {
+                    break 'blocks;
+                }
+                // States are on a line of their own.
+                if inner.kind == RowKind::State {
+                    continue;
+                }
+                if !is_within(inner) {
                     break 'blocks;
                 }
                 inner.depth = (inner.depth + 1).min(MAX_DEPTH);
                 self.depths = self.depths.max(inner.depth + 1);
-                moved += 1;
                 block.summary = None;
             }
         }
-        if moved > 0 {
-            self.forget_groups(self.next_row().saturating_sub(moved));
-        }
+        self.forget_groups(self.next_row().saturating_sub(looked_at));
         self.push(row);
     }
 

@@ -103,6 +103,7 @@ export class Model {
     const lags = state.sessions.flatMap((session) => (session.lag === null ? [] : [session.lag]));
     this.setLatest(lags.length === 0 ? null : Math.min(...lags), now);
     for (const id of state.removedTracks) {
+      this.processes.delete(this.tracks.get(id)?.thread ?? "");
       this.tracks.delete(id);
       this.rows.delete(id);
     }

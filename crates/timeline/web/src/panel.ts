@@ -163,7 +163,8 @@ export class Panel {
 
   /** What an arrow says of a row, and its other end. */
   private arrowFact(event: PanelEvent, arrow: Arrow): { fact: [string, string]; other: ArrowEnd } {
-    const isTo = arrow.to.track === event.track;
+    const at = BigInt(arrow.to.time);
+    const isTo = arrow.to.track === event.track && event.begin <= at && (event.end === null || at <= event.end);
     const other = isTo ? arrow.from : arrow.to;
     const name = this.model.name(arrow.name);
     const thread = this.model.tracks.get(other.track)?.thread ?? "";

@@ -58,6 +58,16 @@ impl<H: Eq + Hash + Clone> KernelThreads<H> {
         self.processes.get(&(host, thread)).copied()
     }
 
+    /// Forgets which thread a CPU runs: events of it were lost.
+    pub fn forget_running(&mut self, host: H, cpu: i64) {
+        self.running.remove(&(host, cpu));
+    }
+
+    /// Forgets a thread that is gone. Its number may be that of another one.
+    pub fn forget_thread(&mut self, host: H, thread: i64) {
+        self.processes.remove(&(host, thread));
+    }
+
     fn thread(&self, name: &str, host: &H, cpu: i64, fields: &impl KernelFields) -> Option<i64> {
         let of_event = match name {
             "sched_switch" => fields.number(&["prev_tid", "prev_pid"]),
@@ -98,6 +108,15 @@ impl<H: Eq + Hash + Clone> KernelThreads<H> {
     }
 }
 
+/// Whether a kernel of this release is of Linux 4.14 or later, or not known. Since then, `0x40` in
+/// the state of a thread says that it is parked, and before that it has ended.
+#[must_use]
+pub fn has_report_states(release: Option<&str>) -> bool {
+    let mut numbers = release.unwrap_or_default().split(['.', '-']);
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    number().is_none_or(|major| (major, number().unwrap_or(0)) >= (4, 14))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +147,20 @@ mod tests {
         let state = Fields(vec![("tid", 5), ("pid", 4)]);
         threads.thread_of("lttng_statedump_process_state", &"h", 1, &state);
         assert_eq!(threads.process("h", 5), Some(4));
+    }
+
+    #[test]
+    fn states_are_reported_since_linux_4_14() {
+        for (release, is_new) in [
+            (Some("4.15.0-65-generic"), true),
+            (Some("4.2.0-rc1"), false),
+            (Some("3.10.92-stih418_family+"), false),
+            (Some("6.1"), true),
+            (Some("4.14"), true),
+            (None, true),
+        ] {
+            assert_eq!(has_report_states(release), is_new, "{release:?}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use ctf::decode::Event;
 use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use viewer::attach::StreamKey;
-use viewer::interpret::kernel_threads::{KernelFields, KernelThreads};
+use viewer::interpret::kernel_threads::{KernelFields, KernelThreads, has_report_states};
 use viewer::sink::Origin;
 
 /// Largest number of hosts whose events become those of ftrace.
@@ -174,13 +174,6 @@ impl Kernel {
             self.cpus.clear();
         }
     }
-}
-
-/// Whether a kernel is of Linux 4.14 or later, or not known.
-fn has_report_states(release: Option<&str>) -> bool {
-    let mut numbers = release.unwrap_or_default().split(['.', '-']);
-    let mut number = || numbers.next()?.parse::<u32>().ok();
-    number().is_none_or(|major| (major, number().unwrap_or(0)) >= (4, 14))
 }
 
 /// The state of a thread as ftrace reports it since Linux 4.14. LTTng may have recorded the state
@@ -372,16 +365,6 @@ mod tests {
         ];
         for (state, reported) in states {
             assert_eq!(report_state(state), reported, "{state}");
-        }
-        for (release, is_new) in [
-            (Some("4.15.0-65-generic"), true),
-            (Some("4.2.0-rc1"), false),
-            (Some("3.10.92-stih418_family+"), false),
-            (Some("6.1"), true),
-            (Some("4.14"), true),
-            (None, true),
-        ] {
-            assert_eq!(has_report_states(release), is_new, "{release:?}");
         }
     }
 }
