@@ -10,7 +10,7 @@ use super::store::Store;
 use super::view::View;
 
 /// A row as pages are told of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FoundRow {
     pub(super) track: u32,
@@ -21,6 +21,8 @@ pub(super) struct FoundRow {
     pub(super) end: Option<String>,
     pub(super) kind: u8,
     pub(super) depth: u16,
+    /// The value of a counter. Absent for other rows.
+    pub(super) value: Option<f64>,
 }
 
 /// Largest number of rows that are listed.
@@ -126,6 +128,7 @@ pub(super) fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
         end: (!row.is_open()).then(|| row.end().to_string()),
         kind: row.kind.code(),
         depth: row.depth,
+        value: (row.kind == RowKind::Counter).then(|| row.value()),
     }
 }
 

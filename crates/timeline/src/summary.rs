@@ -67,7 +67,7 @@ pub(super) struct SpanSummary {
 }
 
 /// The events of a name that are points in time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EventSummary {
     pub(super) name: u32,

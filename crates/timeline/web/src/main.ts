@@ -442,7 +442,7 @@ function showFound(found: FoundRow): void {
     kind: found.kind,
     begin,
     end: found.end === null ? null : end,
-    value: 0,
+    value: found.value ?? NaN,
     count: 1,
     depth: found.depth,
   });

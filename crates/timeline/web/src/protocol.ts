@@ -87,6 +87,8 @@ export interface FoundRow {
   end: string | null;
   kind: Kind;
   depth: number;
+  /** The value of a counter; null for other rows, and if it is no number. */
+  value: number | null;
 }
 
 export interface SearchReply {
