@@ -292,6 +292,28 @@ impl Page {
         }
     }
 
+    /// A counter that is searched for is shown with its value at that time.
+    fn check_found_counter(&self, name: &str) {
+        let browser = &self.browser;
+        let search = format!(
+            "const text = document.getElementById('search-text');
+             text.value = '{name}';
+             document.getElementById('search').requestSubmit()"
+        );
+        browser.run(&search);
+        wait_until("a value is found", || self.fact("Value").is_some());
+        let values = &self.recording.counters[name];
+        let found = self.text("search-result");
+        assert_eq!(found, format!("{} found", values.len()));
+        let begin = self.fact("Begin").unwrap();
+        let at = values
+            .iter()
+            .find(|(time, _)| date_and_time(*time) == begin);
+        let value: f64 = self.fact("Value").unwrap().parse().unwrap();
+        assert_eq!(Some(value), at.map(|(_, value)| *value), "at {begin}");
+        browser.press("\u{e00c}");
+    }
+
     /// What the panel says of a selected range.
     fn check_range(&self, from: i64, to: i64) {
         assert_eq!(self.fact("End"), Some(date_and_time(to)));
@@ -384,6 +406,7 @@ fn numbers_of_spans_and_counters_that_a_program_has_sent_at_once_are_those_of_it
     page.check(first - margin, last + margin);
     page.check(first + 500_000_000, first + 700_000_000);
     page.check(first + 501_500_000, first + 503_500_000);
+    page.check_found_counter("load queue");
     // The whole recording is in view at first.
     page.browser.press("\u{e011}");
     let view = page.browser.run("return [__view().from, __view().to]");
