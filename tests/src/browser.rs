@@ -178,6 +178,27 @@ impl Browser {
         self.drag(&[(x, y)]);
     }
 
+    /// Lets the page have a part of the speed of the processor only.
+    pub fn throttle_processor(&self, part: u32) {
+        let command = "Emulation.setCPUThrottlingRate";
+        let body = json!({"cmd": command, "params": {"rate": part}});
+        let _ = self.command("goog/cdp/execute", &body);
+    }
+
+    /// Lets the page be as large as this, in CSS pixels, with the colours of a theme of the system.
+    pub fn emulate(&self, (width, height): (u32, u32), scheme: &str) {
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        for (command, params) in [
+            ("Emulation.setDeviceMetricsOverride", size),
+            ("Emulation.setEmulatedMedia", scheme),
+        ] {
+            let body = json!({"cmd": command, "params": params});
+            let _ = self.command("goog/cdp/execute", &body);
+        }
+    }
+
     /// Returns the page as a picture, a PNG.
     #[must_use]
     pub fn screenshot(&self) -> Vec<u8> {

@@ -6,44 +6,10 @@ use std::net::TcpStream;
 use tests::browser::Browser;
 use tests::lab::Lab;
 use tests::relay::Relay;
-use tests::{TEST_TIMEOUT, traces, wait_until};
+use tests::{traces, wait_until};
 
+use crate::raw_page::RawPage;
 use crate::system::{Agent, Web, show_from, wait_for_row};
-
-/// Opens a WebSocket without a browser.
-fn open_socket(web: &Web) -> TcpStream {
-    let mut socket = TcpStream::connect(web.address()).unwrap();
-    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    let head = format!(
-        "GET /socket HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        web.address()
-    );
-    socket.write_all(head.as_bytes()).unwrap();
-    let mut answer = [0; 12];
-    socket.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 101");
-    socket
-}
-
-/// Sends a text message, masked with zeros.
-fn send_text(socket: &mut TcpStream, text: &str) -> std::io::Result<()> {
-    let mut frame = vec![0x81];
-    match u16::try_from(text.len()) {
-        Ok(short @ ..126) => frame.push(0x80 | u8::try_from(short).unwrap()),
-        Ok(length) => {
-            frame.push(0x80 | 126);
-            frame.extend(length.to_be_bytes());
-        }
-        Err(_) => {
-            frame.push(0x80 | 127);
-            frame.extend((text.len() as u64).to_be_bytes());
-        }
-    }
-    frame.extend([0; 4]);
-    frame.extend(text.as_bytes());
-    socket.write_all(&frame)
-}
 
 #[test]
 fn names_of_events_are_never_run_or_shown_as_markup() {
@@ -91,13 +57,12 @@ fn page_that_takes_nothing_delays_no_other_page() {
     let mut client = agent.open("busy");
     client.send("{\"ph\":\"i\",\"name\":\"first\",\"ts\":1,\"pid\":7,\"tid\":8}\n");
     let view = r#"{"type":"view","number":1,"from":"0","to":"1000000000","isFollowing":true,"width":1000,"tracks":[0,1,2,3,4,5,6,7]}"#;
-    let mut slow: Vec<TcpStream> = (0..8).map(|_| open_socket(&web)).collect();
-    for socket in &mut slow {
-        send_text(socket, view).unwrap();
+    let mut slow: Vec<_> = (0..8).map(|_| RawPage::open(&web)).collect();
+    for page in &mut slow {
+        page.send_text(view).unwrap();
         // It says that it has shown everything, and reads nothing.
         for frame in 1..2000 {
-            let ack = format!(r#"{{"type":"ack","frame":{frame}}}"#);
-            if send_text(socket, &ack).is_err() {
+            if page.acknowledge(frame).is_err() {
                 break;
             }
         }
@@ -122,11 +87,11 @@ fn requests_beyond_the_limits_close_their_connection_only() {
         r#"{"type":"view","number":1,"from":"0","to":"1","isFollowing":false,"width":4294967295,"tracks":[]}"#,
         r#"{"type":"view","number":1,"from":"9999999999999999999999","to":"1","isFollowing":false,"width":1,"tracks":[]}"#,
     ] {
-        let mut socket = open_socket(&web);
-        let _ = send_text(&mut socket, text);
+        let mut page = RawPage::open(&web);
+        let _ = page.send_text(text);
         let mut rest = Vec::new();
         // Either an end or a reset.
-        let _ = socket.read_to_end(&mut rest);
+        let _ = page.socket.read_to_end(&mut rest);
     }
     wait_until("the server answers", || {
         web.request("/", "").starts_with("HTTP/1.1 200")

@@ -126,6 +126,21 @@ pub(crate) fn write(lab: &Lab) -> PathBuf {
     directory
 }
 
+/// Writes a recording of one thread with so many rounds.
+pub(crate) fn write_long(lab: &Lab, rounds: u64) -> PathBuf {
+    let directory = lab.directory("long");
+    let mut stream = Stream::default();
+    for packet in 0..rounds / 10 {
+        let begin = packet * 100;
+        let events: Vec<_> = (0..10)
+            .flat_map(|number| round(number, begin + number * 10))
+            .collect();
+        stream.packet(11, begin, &events);
+    }
+    write_session(&directory, &[stream]);
+    directory
+}
+
 fn write_session(directory: &Path, streams: &[Stream]) {
     fs::create_dir_all(directory).unwrap();
     fs::write(directory.join("metadata"), METADATA).unwrap();
