@@ -326,7 +326,7 @@ export class Panel {
 
   /** Lists what was found below the event that is shown. */
   listFound(text: string, reply: SearchReply): void {
-    const rows = reply.hits.map((found) => {
+    const rows = reply.hits.map((found, place) => {
       const item = document.createElement("li");
       const button = document.createElement("button");
       const begin = BigInt(found.begin);
@@ -336,6 +336,8 @@ export class Panel {
       button.addEventListener("click", () => {
         this.host.show(found);
         this.listFound(text, reply);
+        // The list is another one now.
+        element("panel-found").querySelectorAll("button")[place]?.focus();
       });
       item.append(button);
       return item;

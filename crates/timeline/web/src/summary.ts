@@ -1,5 +1,6 @@
 // What the rows of a range amount to: tables of spans, events and counters, and a graph.
 
+import { keepFocus } from "./focus";
 import { count, duration } from "./format";
 import { type Model, trackName } from "./model";
 import type { FoundRow, SpanSummary, SummaryReply } from "./protocol";
@@ -141,7 +142,6 @@ export class Summary {
       tab.addEventListener("click", () => {
         this.part = part;
         this.draw();
-        this.element.querySelector<HTMLElement>(`#summary-${part}`)?.focus();
       });
       tabs.append(tab);
     }
@@ -150,7 +150,7 @@ export class Summary {
     content.role = "tabpanel";
     content.setAttribute("aria-labelledby", `summary-${this.part}`);
     content.append(...this.content(reply));
-    this.element.replaceChildren(tabs, content);
+    keepFocus(this.element, () => this.element.replaceChildren(tabs, content));
   }
 
   private content(reply: SummaryReply): (Node | string)[] {

@@ -1,10 +1,19 @@
 // Which tracks are shown: a part of the panel.
 
+import { keepFocus } from "./focus";
 import { count } from "./format";
 import { type Model, type TrackChoice, trackName } from "./model";
+import type { TrackState } from "./protocol";
 
 /** Tracks that are listed. */
 const MAX_LISTED = 300;
+
+/** A line of the list. */
+interface Listed {
+  track: TrackState;
+  session: string;
+  rows: string;
+}
 
 /** What the list of tracks does. */
 export interface TrackActions {
@@ -71,6 +80,11 @@ export class TrackList {
       return;
     }
     this.listed = listed;
+    keepFocus(this.list, () => this.fill(shown, all.length));
+  }
+
+  private fill(shown: Listed[], all: number): void {
+    const { pinned, hidden } = this.model.choice;
     this.list.replaceChildren();
     for (const { track, session, rows } of shown) {
       const name = trackName(track);
@@ -89,8 +103,8 @@ export class TrackList {
         line.insertCell().append(button(label, `${label}: ${name}`, toggle));
       }
     }
-    if (all.length > MAX_LISTED) {
-      this.list.insertRow().insertCell().textContent = `and ${all.length - MAX_LISTED} more`;
+    if (all > MAX_LISTED) {
+      this.list.insertRow().insertCell().textContent = `and ${all - MAX_LISTED} more`;
     }
   }
 }
