@@ -1,6 +1,7 @@
 //! `test-live web` in a real browser: events of real programs appear in the page.
 
 mod access;
+mod accessibility;
 mod details;
 mod expected;
 mod flows;

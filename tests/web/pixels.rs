@@ -131,15 +131,11 @@ impl<'p> Columns<'p> {
             self.place(loss.end) as usize,
         );
         // The first one is an edge in full red.
-        for column in begin + 1..end {
-            let [red, green, blue] = shown[column][..] else {
+        for color in &shown[begin + 1..end] {
+            let [red, green, blue] = color[..] else {
                 panic!("no colour");
             };
-            assert!(
-                red > green + 20 && red > blue + 20,
-                "{column}: {:?}",
-                shown[column]
-            );
+            assert!(red > green + 20 && red > blue + 20, "{color:?}");
         }
         assert_eq!(shown[begin - 1], self.empty[begin - 1]);
         assert_ne!(shown[end], shown[end - 1]);

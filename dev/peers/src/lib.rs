@@ -197,6 +197,37 @@ pub fn has_duckdb() -> bool {
     duckdb_directory().join("duckdb/__init__.py").is_file()
 }
 
+/// The Python package that contains axe-core, which finds faults of pages for people who see, hear
+/// or move otherwise.
+pub const AXE_PACKAGE: &str = "axe-playwright-python==0.1.8";
+
+/// The directory into which [`AXE_PACKAGE`] is unpacked.
+#[must_use]
+pub fn axe_directory() -> PathBuf {
+    PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../target/peers/axe"
+    ))
+}
+
+/// Whether axe-core is there.
+#[must_use]
+pub fn has_axe() -> bool {
+    axe_directory().join(AXE).is_file()
+}
+
+/// The script of axe-core, to be run in a page.
+///
+/// # Panics
+/// If it is not there. The message names the command that fetches it.
+#[must_use]
+pub fn axe() -> PathBuf {
+    assert!(has_axe(), "axe-core is missing; run: cargo xtask test");
+    axe_directory().join(AXE)
+}
+
+const AXE: &str = "axe_playwright_python/axe.min.js";
+
 /// A command that runs Python with the module `duckdb`.
 ///
 /// # Panics

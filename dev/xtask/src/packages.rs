@@ -1,5 +1,5 @@
-//! Installs the real peers from Debian's packages, and the page of Perfetto, rclone and DuckDB from
-//! Python packages.
+//! Installs the real peers from Debian's packages, and the page of Perfetto, rclone, DuckDB and
+//! axe-core from Python packages.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,8 @@ pub(crate) fn install_missing() -> anyhow::Result<()> {
     install_packages(peers::PROGRAMS)?;
     fetch_perfetto()?;
     fetch_rclone()?;
-    fetch_duckdb()
+    fetch_duckdb()?;
+    fetch_axe()
 }
 
 /// Installs Ceph as [`install_missing`] does, unless it is installed, and what fills it.
@@ -68,6 +69,20 @@ fn fetch_duckdb() -> anyhow::Result<()> {
         peers::has_duckdb(),
         "{} does not contain the module duckdb",
         peers::DUCKDB_PACKAGE
+    );
+    Ok(())
+}
+
+/// Fetches axe-core, unless it is there.
+fn fetch_axe() -> anyhow::Result<()> {
+    if peers::has_axe() {
+        return Ok(());
+    }
+    fetch_wheel(peers::AXE_PACKAGE, &peers::axe_directory())?;
+    ensure!(
+        peers::has_axe(),
+        "{} does not contain axe-core",
+        peers::AXE_PACKAGE
     );
     Ok(())
 }
