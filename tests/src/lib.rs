@@ -11,8 +11,8 @@
 //! that resumes its session), [`replay`] (a trace directory sent by a producer), [`viewer`],
 //! [`push`] and [`probe_session`]; [`capture_proxy`] records what real ones send, [`cut_proxy`]
 //! cuts their connections, and [`udp_link`] is a bad network. [`status_endpoint`] reads a relay's
-//! metrics, [`tree`] what it wrote, [`traces`] makes traces to read, and [`collections`] has those of
-//! other programs.
+//! metrics, [`tree`] what it wrote, [`traces`] makes traces to read, and [`collections`] has traces
+//! of others.
 
 pub mod babeltrace;
 pub mod binaries;

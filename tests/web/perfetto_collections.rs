@@ -11,7 +11,8 @@ use tests::{collections, test_live, traces};
 
 use crate::perfetto_format::events;
 
-/// Traces by their names: valid ones of the collections, and some of every kind that the tests make.
+/// Traces by their names: valid ones of the collections, and some of every kind that the tests
+/// make.
 fn inputs(lab: &Lab) -> BTreeMap<String, PathBuf> {
     let made = [
         ("every-field-type", traces::with_every_field_type(lab)),
