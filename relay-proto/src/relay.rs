@@ -7,6 +7,7 @@ use wire::{SessionId, StreamId, Text};
 use crate::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use crate::index::SendIndex;
 use crate::metadata::{ResetMetadata, SendMetadata};
+use crate::reply::RelayClock;
 use crate::resume::{MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use crate::session::CreateSession;
 use crate::stream::{AddStream, CloseStream, DataPending};
@@ -148,9 +149,14 @@ pub trait Relay {
         None
     }
 
-    /// The relay's clock, in nanoseconds since 1970, UTC.
-    fn clock(&self) -> u64 {
-        0
+    /// The clocks of the relay.
+    fn clock(&self) -> RelayClock {
+        RelayClock {
+            code: ReturnCode::UNKNOWN,
+            time: 0,
+            monotonic: 0,
+            boot: [0; 16],
+        }
     }
 
     /// Gives up packets that have not arrived.

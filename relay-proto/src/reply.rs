@@ -96,11 +96,15 @@ wire_struct! {
 
     /// Answers `GET_CLOCK`.
     #[derive(Copy)]
-    pub RelayClock [12 bytes] {
+    pub RelayClock [36 bytes] {
         /// Result of the command.
         code: ReturnCode,
-        /// Nanoseconds since 1970, UTC, when the relay handled the command.
+        /// Nanoseconds since 1970, UTC, when the relay handled the command. (`CLOCK_REALTIME`)
         time: u64,
+        /// Nanoseconds of a clock of the relay's host that is never set. (`CLOCK_MONOTONIC`)
+        monotonic: u64,
+        /// UUID of the start of that host, from which `monotonic` counts. (`boot_id`)
+        boot: [u8; 16],
     }
 }
 

@@ -12,7 +12,7 @@ use crate::command::{CommandCode, ControlHeader, GetConfiguration};
 use crate::error::ControlError;
 use crate::metadata::SendMetadata;
 use crate::relay::{Refusal, Relay};
-use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, RESUME, RelayClock, StreamAdded};
+use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, RESUME, StreamAdded};
 use crate::resume::{MakeResumable, OpenStream, ResumeSession, StreamOpened, StreamPosition};
 use crate::session::CreateSession;
 use crate::stream::AddStream;
@@ -322,10 +322,7 @@ impl Connection {
                     })
             }
             Command::SkipPackets(request) => status_only(relay.skip_packets(request)),
-            Command::GetClock => Ok(Reply::Clock(RelayClock {
-                code: ReturnCode::OK,
-                time: relay.clock(),
-            })),
+            Command::GetClock => Ok(Reply::Clock(relay.clock())),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! the lines of spans: [`background`] (daemonize), [`signals`] (SIGTERM, SIGINT and SIGHUP),
 //! [`fd_limit`], [`logging`] with `line_format` and `syslog`, [`notify`] (readiness, for a service
 //! manager or the parent process), [`output`] (text for users), [`error_text`] (errors for users),
-//! [`memory`] (returned to the system), and as users write them [`endpoint`] (addresses to listen
+//! [`memory`] (returned to the system), [`host_clock`], and as users write them [`endpoint`] (addresses to listen
 //! on), [`mod@size`] (numbers of bytes), [`duration`] and [`durability`]. [`checkup`] is what
 //! `doctor` commands share. [`connection_limit`] keeps peers that do nothing from locking others
 //! out. Programs that show events to people share [`event_text`] (the parts of a line),
@@ -21,6 +21,7 @@ pub mod endpoint;
 pub mod error_text;
 pub mod event_text;
 pub mod fd_limit;
+pub mod host_clock;
 mod line_format;
 pub mod logging;
 pub mod memory;

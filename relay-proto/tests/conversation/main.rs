@@ -12,6 +12,7 @@ use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::producer::{Producer, ProducerError};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
+use relay_proto::reply::RelayClock;
 use relay_proto::resume::{MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use relay_proto::server::{Connection, Progress};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
@@ -41,6 +42,14 @@ impl Recorder {
         }
     }
 }
+
+/// The clocks that the relay tells.
+const CLOCK: RelayClock = RelayClock {
+    code: ReturnCode::OK,
+    time: 1 << 60,
+    monotonic: 1 << 40,
+    boot: [7; 16],
+};
 
 impl Relay for Recorder {
     fn clear_allowed(&self) -> bool {
@@ -109,8 +118,8 @@ impl Relay for Recorder {
     fn chunk_exists(&mut self, _: TraceChunkExists) -> bool {
         false
     }
-    fn clock(&self) -> u64 {
-        1 << 60
+    fn clock(&self) -> RelayClock {
+        CLOCK
     }
     fn has_resume(&self) -> bool {
         self.has_resume

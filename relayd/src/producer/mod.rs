@@ -20,13 +20,16 @@ mod streams;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use ctf::model::Uuid;
 use daemon::durability::Durability;
+use daemon::host_clock;
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
+use relay_proto::reply::RelayClock;
 use relay_proto::resume::{MakeResumable, OpenStream, ResumeSession, SkipPackets};
 use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
@@ -318,9 +321,14 @@ impl Relay for Producer {
         resume::position(&registry, self.open().ok()?, stream)
     }
 
-    fn clock(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        u64::try_from(now.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    fn clock(&self) -> RelayClock {
+        let boot = host_clock::boot_id().and_then(Uuid::parse);
+        RelayClock {
+            code: ReturnCode::OK,
+            time: host_clock::realtime(),
+            monotonic: host_clock::monotonic(),
+            boot: boot.map_or([0; 16], |id| id.0),
+        }
     }
 
     fn skip_packets(&mut self, request: SkipPackets) -> Result<(), Refusal> {

@@ -10,7 +10,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PREFIX: &str = ".relayd-open-";
@@ -26,18 +25,6 @@ pub(super) fn name(began: &str, chunk: Option<u64>) -> String {
             format!("{PREFIX}{}-{number}", std::process::id())
         }
     }
-}
-
-/// The id that the kernel has had since it was started, as a UUID in text. None: the system does
-/// not give it.
-pub(super) fn boot_id() -> Option<&'static str> {
-    static ID: OnceLock<Option<String>> = OnceLock::new();
-    // Read once: it is the same as long as this process lives.
-    let id = ID.get_or_init(|| {
-        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        Some(id.trim_end().to_owned()).filter(|id| !id.is_empty())
-    });
-    id.as_deref()
 }
 
 /// Whether a marker was written since the kernel with this id was started.

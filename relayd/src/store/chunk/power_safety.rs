@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use daemon::host_clock::boot_id;
 use parking_lot::RwLockWriteGuard;
 use rustix::fs::OFlags;
 use tracing::warn;
@@ -15,7 +16,7 @@ use tracing::warn;
 use super::super::pool::Pool;
 use super::super::sync::Syncer;
 use super::super::sync::file::SyncStatus;
-use super::super::{StoreError, disk, open_marker, remove_file};
+use super::super::{StoreError, disk, remove_file};
 use super::{Chunk, ChunkState, INDEX_DIRECTORY};
 
 impl Chunk {
@@ -32,7 +33,7 @@ impl Chunk {
         // one.
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW;
         let created = disk::create(&marker, flags).map_err(StoreError::on("create", &marker))?;
-        if let Some(boot) = open_marker::boot_id() {
+        if let Some(boot) = boot_id() {
             // A marker that is empty, because the disk is full, only has the next start read more
             // of the trace.
             let _ = disk::write_all_at(&created, boot.as_bytes(), 0);

@@ -36,6 +36,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use daemon::host_clock::boot_id;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
 use tracing::warn;
@@ -92,7 +93,7 @@ enum Evidence {
 /// What cannot be repaired is logged and left as it is: the relay records nevertheless.
 #[must_use]
 pub fn repair(output: &Path, resumable: &BTreeSet<PathBuf>) -> Repaired {
-    repair_at(output, resumable, open_marker::boot_id())
+    repair_at(output, resumable, boot_id())
 }
 
 /// Repairs as [`repair`] does, on a kernel with this boot id. None: there may have been a power

@@ -15,7 +15,6 @@ use ctf::write::{
 use wire::{Bytes, Timestamp};
 
 use super::super::{Repaired, repair};
-use crate::store::open_marker;
 
 const TRACE: &str = "host/session/ust";
 const MARKER: &str = ".relayd-open-20260101T000000+0000-0";
@@ -135,7 +134,7 @@ fn a_flipped_bit_in_an_index_file_is_reported_and_corrected_wherever_it_breaks_a
 
 /// Writes to the marker what a relay writes that runs on this kernel.
 fn mark_with_boot(trace: &Path) {
-    let boot = open_marker::boot_id().unwrap();
+    let boot = daemon::host_clock::boot_id().unwrap();
     fs::write(trace.join(MARKER), boot).unwrap();
 }
 
