@@ -8,11 +8,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use crate::clock::{self, ClockSettings};
 use crate::config::Config;
 use crate::frontend::FrontendContext;
 use crate::queue::{QueueCapacity, SessionOpener, session_channel};
 use crate::spool::{self, RunningSpool, SpoolSettings};
-use crate::status::{self, StatusRegistry};
+use crate::status::{self, EndedSessions, StatusRegistry};
 use crate::uplink;
 
 /// Neither the command line nor the configuration enables a frontend.
@@ -99,7 +100,7 @@ impl Agent {
     ///
     /// # Errors
     /// If the uplink or the spool has panicked.
-    pub async fn finish(self) -> anyhow::Result<()> {
+    pub async fn finish(self) -> anyhow::Result<EndedSessions> {
         // The last opener: the uplink ends when it is dropped and all sessions have ended.
         drop(self.opener);
         self.uplink.await?;
@@ -107,7 +108,8 @@ impl Agent {
         if let Some(spool) = self.spool {
             spool.finish().await?;
         }
-        Ok(())
+        let (_, ended) = self.registry.sessions();
+        Ok(ended)
     }
 }
 
@@ -125,6 +127,16 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let socket = &config.agent.status_socket;
     let status = status::listen(socket, agent.registry.clone())
         .with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let clock = match config.agent.clock_interval_ms > 0 && !frontends.is_empty() {
+        true => {
+            let settings = ClockSettings::of(&config, false)?;
+            // It ends with the last frontend, also if that has failed.
+            let stop = stop.child_token();
+            let clock = clock::run(settings, agent.opener(), stop.clone());
+            Some((tokio::spawn(clock), stop))
+        }
+        false => None,
+    };
     info!("ready");
     let mut failed = None;
     while let Some(ended) = frontends.join_next().await {
@@ -133,11 +145,13 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
             failed.get_or_insert(error);
         }
     }
-    let registry = agent.registry.clone();
-    agent.finish().await?;
+    if let Some((clock, stop)) = clock {
+        stop.cancel();
+        clock.await?;
+    }
+    let ended = agent.finish().await?;
     // Not before: `consumer status` shows how the queues drain.
     drop(status);
-    let (_, ended) = registry.sessions();
     match failed {
         Some(error) => Err(error),
         None if ended.lost > 0 => Err(anyhow::anyhow!("{} packets were lost", ended.lost)),

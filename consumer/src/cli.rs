@@ -15,7 +15,7 @@ use tracing::level_filters::LevelFilter;
 use crate::config::{Config, ConfigError, RelayConfig, check_spool};
 use crate::frontend::replay::{self, Rate};
 use crate::frontend::{self, Frontend, frontends, host_name};
-use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
+use crate::limits::{DEFAULT_CLOCK_INTERVAL_MS, DEFAULT_REPLAY_RECONNECT_TIMEOUT};
 use crate::spool::{SpoolFullPolicy, SpoolSettings};
 use crate::uplink;
 pub use codetracer::CodetracerArguments;
@@ -32,6 +32,7 @@ Examples:
   consumer serve -U net://R1,R2,R3 --ring --spool DIR
                                                  Go on at the next relay when one is lost
   consumer rings --print                         Show events of shared-memory rings as they are written
+  consumer clock -U net://COLLECTOR              Sample the clock of a host that LTTng traces
   consumer status                                Show the sessions of a running agent
   consumer doctor -U net://COLLECTOR             Say whether the relay can be reached, or why not
 
@@ -71,6 +72,9 @@ pub enum Command {
     Replay(ReplayArguments),
     /// Send a CodeTracer recording, also while it is being made
     Codetracer(CodetracerArguments),
+    /// Measure the clock of this host against that of the relay until SIGTERM or SIGINT, for hosts
+    /// that LTTng traces; `serve` does that, too
+    Clock(ClockArguments),
     /// Show the sessions of a running agent
     Status(StatusArguments),
     /// Show, record and control the shared-memory rings of this host; needs no relay and no agent
@@ -198,9 +202,27 @@ pub struct ServeArguments {
     /// $XDG_RUNTIME_DIR or /run/user/UID, or /tmp/consumer-UID.socket]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Measure the clock of this host against that of the relay every MS milliseconds; 0: do not
+    /// [default: 30000]
+    #[arg(long, value_name = "MS")]
+    clock_interval: Option<u32>,
     /// Append the log to PATH instead of standard error. SIGHUP opens PATH again, for logrotate
     #[arg(long, value_name = "PATH")]
     log_file: Option<PathBuf>,
+}
+
+/// The arguments of `consumer clock`.
+#[derive(Debug, Args)]
+pub struct ClockArguments {
+    #[command(flatten)]
+    relay: RelayUrls,
+    /// Name of the traced host, as LTTng tells it to relay and viewers [default: the name of this
+    /// host]
+    #[arg(long, value_name = "NAME")]
+    hostname: Option<String>,
+    /// Measure every MS milliseconds
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_CLOCK_INTERVAL_MS, value_parser = clap::value_parser!(u32).range(1..))]
+    clock_interval: u32,
 }
 
 /// The arguments of `consumer replay`.
@@ -322,7 +344,29 @@ impl ServeArguments {
         if let Some(socket) = self.socket {
             config.agent.status_socket = socket;
         }
+        if let Some(interval) = self.clock_interval {
+            config.agent.clock_interval_ms = interval;
+        }
         config.spool = self.spool.apply(config.spool)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+impl ClockArguments {
+    /// Returns the defaults of an agent, overridden by these options.
+    ///
+    /// # Errors
+    /// If no relay is named, or its URL is malformed.
+    pub fn config(self) -> Result<Config, ConfigError> {
+        let mut config = Config {
+            relay: self.relay.relay(),
+            ..Config::default()
+        };
+        config.agent.clock_interval_ms = self.clock_interval;
+        if let Some(host) = self.hostname {
+            config.session.host = host;
+        }
         config.check()?;
         Ok(config)
     }

@@ -11,7 +11,10 @@ use transport::client_files::{ClientFiles, MissingFile};
 use transport::error::TransportError;
 
 use crate::frontend::{self, Frontend, SessionConfig, frontends};
-use crate::limits::{DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES, MIN_SPOOL_BYTES};
+use crate::limits::{
+    DEFAULT_CLOCK_INTERVAL_MS, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES,
+    MIN_SPOOL_BYTES,
+};
 use crate::queue::QueueCapacity;
 use crate::spool::SpoolSettings;
 use crate::uplink::target::{Link, RelayTarget, TargetError};
@@ -97,6 +100,9 @@ pub struct AgentConfig {
     /// Stop timeout, in seconds: how long queued packets are still sent to the relay after SIGTERM
     /// or SIGINT.
     pub stop_within_s: u32,
+    /// Time between two samples of the clock of this host beside that of the relay, in
+    /// milliseconds. 0: none are taken.
+    pub clock_interval_ms: u32,
 }
 
 /// A configuration cannot be used.
@@ -161,6 +167,7 @@ impl Default for AgentConfig {
         Self {
             status_socket: status::default_socket(),
             stop_within_s: u32::try_from(DEFAULT_STOP_TIMEOUT.as_secs()).unwrap_or(u32::MAX),
+            clock_interval_ms: DEFAULT_CLOCK_INTERVAL_MS,
         }
     }
 }

@@ -12,10 +12,9 @@ use daemon::error_text::describe_error;
 
 use crate::config::Config;
 use crate::frontend::Frontend;
+use crate::packetize::HostClock;
 use crate::uplink::target::{Link, RelayEndpoint, RelayTarget};
-use crate::uplink::{
-    ClockDifference, EndpointAddress, RelaySelector, SelectedRelay, UplinkError, greet, resolve,
-};
+use crate::uplink::{EndpointAddress, RelaySelector, SelectedRelay, UplinkError, greet, resolve};
 
 /// Time for a connection to a port of the relay.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -99,7 +98,14 @@ async fn check_relay(report: &mut Report, target: &RelayTarget, relay: &Selected
             report.ok(format!(
                 "relay {control}: speaks protocol 2.{minor} and answers in {micros} us; {resume}",
             ));
-            check_clock_of_relay(report, greeting.clock, &control.endpoint.host);
+            let host = &control.endpoint.host;
+            match greeting.clock {
+                Some(clock) => {
+                    let ahead = clock.ahead_of(HostClock::measure().offset());
+                    check_clock_of_relay(report, ahead, clock.error, host);
+                }
+                None => report.ok("the clocks of the relay and of this host are not compared: only relayd tells its clock"),
+            }
         }
         Err(error) => report.problem(
             format!("relay {control}: {}", describe_error(&error)),
@@ -122,27 +128,16 @@ async fn resolve_first(port: &EndpointAddress) -> std::io::Result<SocketAddr> {
 }
 
 /// Whether events of this host and of others are in the right order.
-fn check_clock_of_relay(report: &mut Report, clock: Option<ClockDifference>, host: &str) {
-    let Some(clock) = clock else {
-        report.ok("the clocks of the relay and of this host are not compared: only relayd tells its clock");
-        return;
-    };
+fn check_clock_of_relay(report: &mut Report, ahead: i64, error: u64, host: &str) {
     let millis = |nanos: u64| format!("{:.1} ms", Duration::from_nanos(nanos).as_secs_f64() * 1e3);
-    let direction = if clock.ahead < 0 {
-        "behind"
-    } else {
-        "ahead of"
-    };
-    let difference = millis(clock.ahead.unsigned_abs());
-    let uncertainty = millis(clock.uncertainty.unsigned_abs());
+    let direction = if ahead < 0 { "behind" } else { "ahead of" };
+    let difference = millis(ahead.unsigned_abs());
+    let uncertainty = millis(error);
     let found = format!(
         "the clock of the relay is {difference} {direction} that of this host, give or take {uncertainty}"
     );
     // Only what is certain counts: a slow network makes the measured difference large.
-    let least = clock
-        .ahead
-        .unsigned_abs()
-        .saturating_sub(clock.uncertainty.unsigned_abs());
+    let least = ahead.unsigned_abs().saturating_sub(error);
     if u128::from(least) > MAX_CLOCK_DIFFERENCE.as_nanos() {
         report.problem(
             format!("{found}: events of several hosts are in the wrong order"),
@@ -212,10 +207,9 @@ mod tests {
 
     #[test]
     fn clocks_that_differ_by_more_than_is_certain_are_a_problem() {
-        let check = |ahead, uncertainty| {
+        let check = |ahead, error| {
             let mut report = Report::default();
-            let clock = ClockDifference { ahead, uncertainty };
-            check_clock_of_relay(&mut report, Some(clock), "collector");
+            check_clock_of_relay(&mut report, ahead, error, "collector");
             report.findings().to_vec()
         };
         let normal = check(-2_500_000, 100_000);

@@ -5,11 +5,13 @@
 //! event from its program; [`packetize`] writes it to a packet of a session, unless the frontend
 //! has packets already; the [`queue`] holds the packets, bounded, until a relay has acknowledged
 //! them, with a [`spool`] also on disk; the [`uplink`] sends them. The [`agent`] runs all of these,
-//! and [`status`] reports their counters. [`command`] has the commands that send something once.
-//! [`rings`] shows and records events of shared-memory rings without an agent.
+//! and [`status`] reports their counters. [`clock`] adds samples of the host's clock beside that of
+//! the relay. [`command`] has the commands with an agent of their own. [`rings`] shows and records
+//! events of shared-memory rings without an agent.
 
 pub mod agent;
 pub mod cli;
+pub mod clock;
 pub mod command;
 pub mod config;
 pub mod doctor;

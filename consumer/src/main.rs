@@ -53,6 +53,10 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
                 agent::serve(config, stop).await.map(|()| true)
             })
         }
+        Command::Clock(clock) => {
+            let config = clock.config()?;
+            until_stopped(|stop| command::clock::sample_clock(config, stop))
+        }
         Command::Replay(replay) => {
             raise_fd_limit();
             let is_held = replay.hold;

@@ -44,6 +44,7 @@ pub(crate) fn start_consumer_of(lab: &Lab, relays: &[[SocketAddr; 3]]) -> Proces
 pub(crate) fn command(lab: &Lab, relays: &str, host: &str) -> Command {
     let mut command = lab.command(binaries::consumer());
     command.args(["serve", "-v", "--live=20000", "--hostname", host]);
+    command.arg("--clock-interval=0");
     command.arg(format!("--set-url={relays}"));
     let path = |name: &str| lab.path().join(name).display().to_string();
     command.arg(format!("--tldrs={}", socket(lab).display()));

@@ -391,7 +391,7 @@ fn each_connection_to_the_socket_is_a_recording() {
     let socket = lab.path().join("codetracer.socket");
     let mut command = lab.command(binaries::consumer());
     command
-        .args(["serve", "-v", "--live=20000"])
+        .args(["serve", "-v", "--live=20000", "--clock-interval=0"])
         .args(relay_options(&relay))
         .arg(format!("--codetracer={}", socket.display()))
         .arg(format!("--socket={}", lab.path().join("status").display()));

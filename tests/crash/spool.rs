@@ -29,6 +29,7 @@ fn serve(lab: &Lab, relay: &Relay) -> Command {
     let mut command = lab.command(binaries::consumer());
     command
         .args(["serve", "-v", "--live=20000", "--hostname=host"])
+        .arg("--clock-interval=0")
         .arg(format!("--ctrl-url=tcp://{}", relay.control))
         .arg(format!("--data-url=tcp://{}", relay.data))
         .arg(format!("--spool={}", lab.path().join("spool").display()))

@@ -476,6 +476,7 @@ fn consumer(
         let path = |option: &str, path: &Path| format!("{option}={}", path.display());
         command
             .args(["serve", "-v", "-U", &url, "--hostname", HOST])
+            .arg("--clock-interval=0")
             .arg(path("--tldrs", &places.lab.path().join("tldrs.socket")))
             .arg(path("--tldrs-dir", &places.traces))
             .arg(path("--socket", &places.lab.path().join("status.socket")))

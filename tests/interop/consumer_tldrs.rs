@@ -41,7 +41,7 @@ impl Agent {
         let socket = lab.path().join("tldrs.socket");
         let mut command = lab.command(binaries::consumer());
         command
-            .args(["serve", "-v", "--live=20000"])
+            .args(["serve", "-v", "--live=20000", "--clock-interval=0"])
             .args(relay_options(relay))
             .arg(format!("--tldrs={}", socket.display()))
             .arg(format!("--tldrs-dir={}", lab.directory("data").display()))

@@ -33,7 +33,8 @@ impl Agent {
         let path = |name: &str| lab.path().join(name).display().to_string();
         let mut command = lab.command(binaries::consumer());
         command
-            .args(["serve", "-v", "--live=20000", "--hostname=host", "-U"])
+            .args(["serve", "-v", "--live=20000", "--clock-interval=0"])
+            .args(["--hostname=host", "-U"])
             .arg(format!("net://{list}"))
             .arg(format!("--tldrs={}", path("tldrs.socket")))
             .arg(format!("--tldrs-dir={}", path("tldrs")))

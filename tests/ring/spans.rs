@@ -183,7 +183,7 @@ fn assert_requests(lines: &[&String]) -> u64 {
 #[test]
 fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let agent = Agent::start(&lab, &relay, &[]);
+    let agent = Agent::start(&lab, &relay, &["--clock-interval=0"]);
     let print = Process::start(&mut rings_command(&lab, &["--print"]));
     let mut app = command(&lab, binaries::ring_app());
     let mut app = Process::start(app.args(["--busy", "--interval", "1"]));
@@ -252,7 +252,7 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
 #[test]
 fn a_span_of_several_threads_and_one_that_is_never_entered_are_printed_once() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let agent = Agent::start(&lab, &relay, &[]);
+    let agent = Agent::start(&lab, &relay, &["--clock-interval=0"]);
     let print = Process::start(&mut rings_command(&lab, &["--print"]));
     let mut app = command(&lab, binaries::ring_app());
     let app = app.args(["--requests", "0", "--tasks", "1"]);

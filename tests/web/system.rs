@@ -25,7 +25,7 @@ impl Agent {
         let socket = lab.path().join("tldrs.socket");
         let mut command = lab.command(binaries::consumer());
         command
-            .args(["serve", "-v", "--live=20000"])
+            .args(["serve", "-v", "--live=20000", "--clock-interval=0"])
             .args(["-C", &format!("tcp://{}", relay.control)])
             .args(["-D", &format!("tcp://{}", relay.data)])
             .arg(format!("--tldrs={}", socket.display()))

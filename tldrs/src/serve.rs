@@ -109,7 +109,7 @@ impl Uplink {
         // First, because the forwarder has an opener, and the agent ends when all of them are
         // dropped.
         self.forwarded.await?;
-        self.agent.finish().await
+        self.agent.finish().await.map(drop)
     }
 }
 

@@ -8,7 +8,6 @@
 //! packetizer knows no clock: times come as arguments, and never go back within a stream.
 //! [`HostClock`] reads the clock for its callers.
 
-mod activity;
 mod clock;
 mod stream;
 
@@ -22,10 +21,10 @@ use thiserror::Error;
 use wire::Timestamp;
 
 use crate::queue::{
-    DeliveryReceipt, SessionClosed, SessionOutcome, SessionSender, Step, StreamKey, TraceKey,
+    Activity, DeliveryReceipt, SeenActivity, SessionClosed, SessionOutcome, SessionSender, Step,
+    StreamKey, TraceKey,
 };
 
-pub use activity::Activity;
 pub use clock::HostClock;
 use stream::PacketStream;
 
@@ -49,7 +48,7 @@ pub struct Packetizer {
     queue: SessionSender,
     activity: Activity,
     /// The activity of all sessions when beacons were last sent.
-    beacons: activity::SeenActivity,
+    beacons: SeenActivity,
 }
 
 /// The only trace of the session.
@@ -74,7 +73,7 @@ impl Packetizer {
             streams: Vec::new(),
             queue,
             activity,
-            beacons: activity::SeenActivity::default(),
+            beacons: SeenActivity::default(),
         })
     }
 
@@ -208,6 +207,11 @@ impl Packetizer {
             self.queue.send(Step::Beacon { stream, until }).await?;
         }
         Ok(())
+    }
+
+    /// Waits until any session has cut a packet since the last beacons, so that beacons are due.
+    pub async fn wait_for_activity(&self) {
+        self.activity.wait_for_change(&self.beacons).await;
     }
 
     /// Ends the session, and waits until the relay has acknowledged everything or the session is

@@ -11,6 +11,7 @@
 //! them: it stands between two such queues, that of the frontend and that of the uplink.
 
 mod acknowledgements;
+mod activity;
 mod channel;
 mod delivery;
 mod session_opener;
@@ -19,6 +20,8 @@ mod step;
 mod tests;
 
 pub(crate) use acknowledgements::Acknowledgements;
+pub use activity::Activity;
+pub(crate) use activity::SeenActivity;
 pub(crate) use channel::{Capacity, Permits, SpoolChannel, SpoolSender, spool_channel};
 pub use channel::{
     QueueCapacity, QueuedStep, SessionClosed, SessionEnd, SessionOutcome, SessionReceiver,

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, mpsc};
 use uuid::Uuid;
 
+use super::activity::Activity;
 use super::channel::{QueueCapacity, SessionClosed, SessionReceiver, SessionSender, step_channel};
 use super::step::{SessionDescription, SessionIdentity};
 
@@ -19,6 +20,7 @@ pub struct SessionOpener {
     /// Id of this process, random.
     producer: [u8; 16],
     next_id: Arc<AtomicU64>,
+    activity: Activity,
 }
 
 /// A session that a frontend has opened, as the uplink receives it.
@@ -47,11 +49,17 @@ pub fn session_channel(
         // resume a session by it.
         producer: Uuid::new_v4().into_bytes(),
         next_id: Arc::default(),
+        activity: Activity::default(),
     };
     (opener, sessions)
 }
 
 impl SessionOpener {
+    /// Returns the activity that all sessions of this opener share.
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity.clone()
+    }
+
     /// Opens a session.
     ///
     /// # Errors

@@ -1,14 +1,40 @@
-//! One command on a new connection, and its reply.
+//! The begin of a conversation: the exchange of versions, and single commands on a new connection.
 
-use relay_proto::command::CommandCode;
+use relay_proto::command::{CommandCode, GetConfiguration};
 use relay_proto::producer::Producer;
-use relay_proto::{Command, Reply};
+use relay_proto::{Command, Minor, Reply, Version};
 use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::error::UplinkError;
 use super::send_queue::SendQueue;
 use crate::limits::{REPLY_TIMEOUT, VERSION_TIMEOUT};
+
+/// The oldest supported minor version of the protocol: the first with trace chunks.
+const MIN_MINOR: u32 = 11;
+
+/// Begins the conversation on a new connection: the version that both speak, and the extensions of
+/// the relay.
+///
+/// # Errors
+/// If the relay refuses, or is too old.
+pub(super) async fn exchange_versions(
+    pair: &mut Connection,
+    machine: &mut Producer,
+) -> Result<Minor, UplinkError> {
+    send_and_wait(pair, machine, &Command::Version(Version::OURS)).await?;
+    let minor = machine.minor().unwrap_or(Minor(0));
+    if minor.0 < MIN_MINOR {
+        return Err(UplinkError::TooOld { minor: minor.0 });
+    }
+    // The reply has the extensions of the relay, which `machine` remembers.
+    if minor.has_configuration() {
+        let ask_all_pending = GetConfiguration { query: 0 };
+        let command = Command::GetConfiguration(ask_all_pending);
+        send_and_wait(pair, machine, &command).await?;
+    }
+    Ok(minor)
+}
 
 /// Sends a command and waits for its reply, which must report success.
 pub(super) async fn send_and_wait(

@@ -13,8 +13,8 @@ use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
 use super::connection::Connection;
 use super::error::UplinkError;
+use super::exchange::exchange_versions;
 use super::exchange::{send_and_receive, send_and_wait};
-use super::greeting::exchange_versions;
 use super::upload::{CHUNK, RelaySession, TracefileLimits};
 use crate::limits::MAX_TRACEFILES;
 use crate::queue::SessionDescription;

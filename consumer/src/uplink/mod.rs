@@ -14,8 +14,8 @@
 //! Read in this order: `session` (the task), `relay_selector` (which relay is next), `handshake`,
 //! `upload` (the commands and replies of one connection, a state machine without I/O),
 //! `session_state` (what a reconnect resumes), `send_queue` and `connection` (bytes), with
-//! `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `greeting` is how every
-//! connection begins.
+//! `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `exchange` is how every
+//! connection begins. `greeting` and `relay_clock` have connections without a session.
 
 mod backoff;
 mod connection;
@@ -27,6 +27,7 @@ mod exchange;
 mod greeting;
 mod handshake;
 mod quic_connection;
+mod relay_clock;
 mod relay_selector;
 mod send_queue;
 mod session;
@@ -47,7 +48,8 @@ use tokio_util::task::TaskTracker;
 use self::creation_times::CreationTimes;
 pub(crate) use self::endpoint_address::EndpointAddress;
 pub(crate) use self::error::UplinkError;
-pub(crate) use self::greeting::{ClockDifference, greet};
+pub(crate) use self::greeting::greet;
+pub(crate) use self::relay_clock::{ClockConnection, ClockMeasurement, difference};
 pub(crate) use self::relay_selector::{RelaySelector, SelectedRelay, resolve};
 use self::session::{SessionTask, UplinkContext};
 use self::target::RelayTarget;

@@ -69,7 +69,7 @@ impl RelaySelector {
 
     /// Begins with the relay after the present one, because the connection to this one was of use
     /// and is lost.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.0.restart();
     }
 

@@ -4,13 +4,13 @@
 //! the lines of spans: [`background`] (daemonize), [`signals`] (SIGTERM, SIGINT and SIGHUP),
 //! [`fd_limit`], [`logging`] with `line_format` and `syslog`, [`notify`] (readiness, for a service
 //! manager or the parent process), [`output`] (text for users), [`error_text`] (errors for users),
-//! [`memory`] (returned to the system), [`host_clock`], and as users write them [`endpoint`] (addresses to listen
-//! on), [`mod@size`] (numbers of bytes), [`duration`] and [`durability`]. [`checkup`] is what
-//! `doctor` commands share. [`connection_limit`] keeps peers that do nothing from locking others
-//! out. Programs that show events to people share [`event_text`] (the parts of a line),
-//! [`open_spans`] (indentation and durations) and [`span_lines`] (spans of `tracing`). With the
-//! feature `progress` there is `progress` as well, the bar of a conversion. None of them knows what
-//! the program does, or parses its command line.
+//! [`memory`] (returned to the system), [`host_clock`] (the clocks of the system), and as users
+//! write them [`endpoint`] (addresses to listen on), [`mod@size`] (numbers of bytes), [`duration`]
+//! and [`durability`]. [`checkup`] is what `doctor` commands share. [`connection_limit`] keeps
+//! peers that do nothing from locking others out. Programs that show events to people share
+//! [`event_text`] (the parts of a line), [`open_spans`] (indentation and durations) and
+//! [`span_lines`] (spans of `tracing`). With the feature `progress` there is `progress` as well,
+//! the bar of a conversion. None of them knows what the program does, or parses its command line.
 
 pub mod background;
 pub mod checkup;

@@ -104,6 +104,7 @@ impl Agent {
         let mut command = lab.command(binaries::consumer());
         command
             .args(["serve", "-v", "-U", &format!("quic://{address}")])
+            .arg("--clock-interval=0")
             .args(relay.certificates.of_client(Some("producer")))
             .arg(format!("--tldrs={}", socket.display()))
             .arg(format!("--tldrs-dir={}", lab.directory("data").display()))

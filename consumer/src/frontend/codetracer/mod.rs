@@ -34,7 +34,6 @@ pub use self::session::RecordingSummary;
 pub use self::socket::{RecordingSocket, serve};
 use self::sources::Sources;
 use crate::limits::{MAX_RECORD_BYTES, RECORDING_SCAN_INTERVAL};
-use crate::packetize::Activity;
 use crate::queue::{SessionClosed, SessionOpener};
 
 /// Properties of the sessions of recordings.
@@ -113,7 +112,7 @@ pub async fn run(
     source.check()?;
     let name = source.session_name();
     let mut session =
-        RecordingSession::open(opener, settings, Some(&name), Activity::default()).await?;
+        RecordingSession::open(opener, settings, Some(&name), opener.activity()).await?;
     let mut sources = Sources::of_recording(&source, settings);
     let mut input = RecordingInput {
         // Dropping it ends the thread that reads.

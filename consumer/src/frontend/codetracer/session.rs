@@ -13,8 +13,10 @@ use wire::Timestamp;
 use super::{RecordingError, RecordingSettings};
 use crate::frontend::replay::sanitize_session_name;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_RECORD_PACKET_BYTES};
-use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
-use crate::queue::{SessionClosed, SessionDescription, SessionOpener, SessionOutcome, StreamKey};
+use crate::packetize::{HostClock, PacketizeError, Packetizer};
+use crate::queue::{
+    Activity, SessionClosed, SessionDescription, SessionOpener, SessionOutcome, StreamKey,
+};
 
 /// Directory of the trace in its session, and the name of its only stream.
 const PATH: &str = "codetracer";

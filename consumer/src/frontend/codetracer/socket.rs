@@ -25,7 +25,6 @@ use crate::limits::{
     MIN_SILENT_RECORDER_AGE, RECORDING_READ_BYTES,
 };
 use crate::local_socket::{self, SocketFile};
-use crate::packetize::Activity;
 use crate::queue::{SessionClosed, SessionEnd, SessionOpener};
 
 /// What all connections have in common.
@@ -33,7 +32,6 @@ use crate::queue::{SessionClosed, SessionEnd, SessionOpener};
 struct Shared {
     settings: RecordingSettings,
     opener: SessionOpener,
-    activity: Activity,
     /// Bytes of incomplete lines of all connections.
     pending_bytes: AtomicUsize,
     stop: CancellationToken,
@@ -68,7 +66,6 @@ pub async fn serve(
     let shared = Arc::new(Shared {
         settings,
         opener,
-        activity: Activity::default(),
         pending_bytes: AtomicUsize::new(0),
         stop: stop.clone(),
     });
@@ -183,7 +180,7 @@ impl Shared {
                         _ => None,
                     };
                     let name = program.unwrap_or_default().to_string_lossy().into_owned();
-                    let activity = self.activity.clone();
+                    let activity = self.opener.activity();
                     let opened =
                         RecordingSession::open(&self.opener, &self.settings, Some(&name), activity);
                     let mut opened = opened.await?;

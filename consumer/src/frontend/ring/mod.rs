@@ -43,8 +43,8 @@ use crate::limits::{
     MIN_RING_PROCESSES_OF_USER, RING_CLEANUP_INTERVAL, RING_LOCK_TIMEOUT, RING_SCAN_IDLE_RATIO,
     RING_SCAN_INTERVAL, RING_STOP_SCAN_TIMEOUT,
 };
-use crate::packetize::{Activity, HostClock};
-use crate::queue::SessionOpener;
+use crate::packetize::HostClock;
+use crate::queue::{Activity, SessionOpener};
 pub use config::{RingConfig, RingOptions};
 use directory::{DirectoryName, DirectoryWatch, FoundProcesses, RunDirectory};
 use overload::Overload;
@@ -169,9 +169,9 @@ pub async fn run(
         coverage,
         role,
         run,
+        activity: opener.activity(),
         opener,
         clock: HostClock::measure().trace_clock(),
-        activity: Activity::default(),
         budgets: UserBudgets::default(),
     };
     let mut discovery = Discovery {

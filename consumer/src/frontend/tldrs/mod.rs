@@ -20,7 +20,7 @@ use tldrs_daemon::forward_queue::{ForwardedTrace, TraceSender, trace_channel};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::packetize::{Activity, HostClock};
+use crate::packetize::HostClock;
 use crate::queue::SessionOpener;
 pub use config::TldrsOptions;
 pub use session::ForwardSettings;
@@ -43,7 +43,7 @@ pub async fn run(
     opener: SessionOpener,
     settings: ForwardSettings,
 ) {
-    let activity = Activity::default();
+    let activity = opener.activity();
     let clock = HostClock::measure().trace_clock();
     let mut open: HashMap<String, mpsc::UnboundedSender<ForwardedTrace>> = HashMap::new();
     let mut sessions = JoinSet::new();

@@ -16,8 +16,10 @@ use wire::Timestamp;
 use super::clients::ConnectedClients;
 use crate::frontend::SessionConfig;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
-use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
-use crate::queue::{SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey};
+use crate::packetize::{HostClock, PacketizeError, Packetizer};
+use crate::queue::{
+    Activity, SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey,
+};
 
 /// Directory of the trace in its session, and the name of its only stream. The events of all
 /// clients are in this stream, in the order of their arrival.

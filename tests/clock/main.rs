@@ -1,0 +1,7 @@
+//! Clocks of several hosts: samples of one beside the other, with times of day that are shifted and
+//! set, slow links, killed programs and relays of LTTng.
+
+mod links;
+mod samples;
+mod shifted_clock;
+mod steps;
