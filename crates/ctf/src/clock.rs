@@ -1,5 +1,7 @@
 //! Clocks: how timestamps move the clock of a stream, and which time its cycles mean.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::model::Clock;
 
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -33,6 +35,114 @@ pub struct Timescale {
     base: i64,
     frequency: u64,
     far_seconds: i64,
+    corrections: Option<&'static TimeCorrections>,
+}
+
+/// By how much times are changed at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeCorrection {
+    /// The time before the correction, in nanoseconds since the origin.
+    pub time: i64,
+    /// Nanoseconds that are added to it.
+    pub ahead: i64,
+}
+
+/// Corrections of times: linear between the given ones, and constant outside.
+#[derive(Debug)]
+pub struct TimeCorrections {
+    /// In order of their times, from the least `i64` to the largest.
+    points: Vec<CorrectionPoint>,
+    /// The place of the point before the time that was corrected last, after which the next one is,
+    /// too, in nearly all cases.
+    last: AtomicUsize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct CorrectionPoint {
+    time: i64,
+    ahead: i64,
+    /// Change of `ahead` per nanosecond until the next point.
+    slope: f64,
+}
+
+impl TimeCorrections {
+    /// Corrections that are given in the order of their times. Times remain in order if no
+    /// correction is smaller than the one before it by more than the time between.
+    #[must_use]
+    pub fn new(corrections: &[TimeCorrection]) -> Self {
+        let outside = |time, edge: Option<&TimeCorrection>| TimeCorrection {
+            time,
+            ahead: edge.map_or(0, |edge| edge.ahead),
+        };
+        let first = outside(i64::MIN, corrections.first());
+        let last = outside(i64::MAX, corrections.last());
+        let all = std::iter::once(&first).chain(corrections);
+        let next = corrections.iter().chain([&last]);
+        let points = all.zip(next).map(|(point, next)| CorrectionPoint {
+            time: point.time,
+            ahead: point.ahead,
+            slope: slope(point, next),
+        });
+        let end = CorrectionPoint {
+            time: last.time,
+            ahead: last.ahead,
+            slope: 0.0,
+        };
+        Self {
+            points: points.chain([end]).collect(),
+            last: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    fn correct(&self, time: i64) -> Option<i64> {
+        let place = self.last.load(Ordering::Relaxed);
+        let point = match self.points.get(place..place + 2) {
+            Some([point, next]) if (point.time..next.time).contains(&time) => point,
+            _ => self.find(time)?,
+        };
+        time.checked_add(point.ahead.checked_add(point.rise_until(time))?)
+    }
+
+    #[cold]
+    fn find(&self, time: i64) -> Option<&CorrectionPoint> {
+        let next = self.points.partition_point(|point| point.time <= time);
+        let place = next.checked_sub(1)?;
+        self.last.store(place, Ordering::Relaxed);
+        self.points.get(place)
+    }
+}
+
+/// What was corrected last makes no difference.
+impl PartialEq for TimeCorrections {
+    fn eq(&self, other: &Self) -> bool {
+        self.points == other.points
+    }
+}
+
+impl CorrectionPoint {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "a drift of a clock, which is exact to a nanosecond"
+    )]
+    fn rise_until(&self, time: i64) -> i64 {
+        let rise = time.wrapping_sub(self.time) as f64 * self.slope;
+        // To the nearest: a clock that is held back, at the slope of -1, must not go back.
+        rise.round_ties_even() as i64
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the rounding is far below a nanosecond"
+)]
+fn slope(from: &TimeCorrection, to: &TimeCorrection) -> f64 {
+    let rise = to.ahead.saturating_sub(from.ahead);
+    match rise {
+        0 => 0.0,
+        rise => rise as f64 / to.time.abs_diff(from.time).max(1) as f64,
+    }
 }
 
 impl Timescale {
@@ -53,6 +163,7 @@ impl Timescale {
             base,
             frequency: clock.frequency,
             far_seconds,
+            corrections: None,
         })
     }
 
@@ -61,6 +172,7 @@ impl Timescale {
         base: 0,
         frequency: NANOSECONDS,
         far_seconds: 0,
+        corrections: None,
     };
 
     /// The seconds from the clock's origin to where nanoseconds are counted from: 0 unless the
@@ -76,8 +188,19 @@ impl Timescale {
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, cycles: u64) -> Option<i64> {
-        self.base
-            .checked_add(cycles_to_nanoseconds(cycles, self.frequency)?)
+        let time = cycles_to_nanoseconds(cycles, self.frequency)?;
+        let time = self.base.checked_add(time)?;
+        match self.corrections {
+            None => Some(time),
+            Some(corrections) => corrections.correct(time),
+        }
+    }
+
+    /// Corrects times, if the clock's zero is near the origin.
+    pub(crate) fn set_corrections(&mut self, corrections: &'static TimeCorrections) {
+        if self.far_seconds == 0 {
+            self.corrections = Some(corrections);
+        }
     }
 }
 
@@ -132,6 +255,23 @@ mod tests {
         assert_eq!(scale.nanoseconds(1), Some(501_000_000));
         let giga = Timescale::new(&clock(NANOSECONDS, 0, 7)).unwrap();
         assert_eq!(giga.nanoseconds(5), Some(12));
+    }
+
+    #[test]
+    fn corrections_are_linear_between_points_and_keep_times_in_order() {
+        let points = [(1000, 500), (2000, -500), (3000, 500)];
+        let points = points.map(|(time, ahead)| TimeCorrection { time, ahead });
+        let corrections: &'static TimeCorrections = Box::leak(TimeCorrections::new(&points).into());
+        let mut scale = Timescale::new(&clock(NANOSECONDS, 0, 0)).unwrap();
+        scale.set_corrections(corrections);
+        let at = |cycles| scale.nanoseconds(cycles).unwrap();
+        assert_eq!([0, 1000, 1500, 2000].map(at), [500, 1500, 1500, 1500]);
+        assert_eq!([2250, 3000, 4000].map(at), [2000, 3500, 4500]);
+        assert!((0..4000).map(at).is_sorted());
+        assert!((0..4000).rev().map(at).rev().is_sorted());
+        let mut far = Timescale::new(&clock(1000, i64::MAX, 0)).unwrap();
+        far.set_corrections(corrections);
+        assert_eq!(far.nanoseconds(1), Some(1_000_000));
     }
 
     #[test]

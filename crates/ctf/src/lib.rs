@@ -307,7 +307,7 @@ mod trace;
 mod uuid;
 pub mod write;
 
-pub use clock::Timescale;
+pub use clock::{TimeCorrection, TimeCorrections, Timescale};
 pub use directory::TraceWriter;
 pub use error::MetadataError;
 pub use metadata::Metadata;

@@ -35,6 +35,7 @@ pub use warning::{Deviation, Warning};
 use std::collections::BTreeMap;
 
 use self::packets::Unpacker;
+use crate::clock::TimeCorrections;
 use crate::error::MetadataError;
 use crate::model::{Declaration, EventDraft, Position};
 
@@ -198,6 +199,11 @@ impl Metadata {
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
+    }
+
+    /// Corrects the times of all streams that are declared. The cycles of events stay as they are.
+    pub fn correct_times(&mut self, corrections: &'static TimeCorrections) {
+        self.trace.correct_times(corrections);
     }
 
     /// Takes the warnings since the last call: unknown attributes, rules that the metadata breaks,

@@ -7,7 +7,7 @@ use super::classes::{EventClass, StreamClass, StreamClock};
 use super::decoder_fields::{MovedClocks, has_role};
 use super::resolve::{FieldsLeft, Roots, Slots, resolve};
 use super::warning::Warnings;
-use crate::clock::Timescale;
+use crate::clock::{TimeCorrections, Timescale};
 use crate::error::MetadataError;
 use crate::model::{
     Clock, Declaration, EnvironmentValue, EventDraft, Position, Role, Scope, StreamDraft,
@@ -228,6 +228,16 @@ impl Trace {
             stream.timescale = timescale;
         }
         Ok(())
+    }
+
+    pub(super) fn correct_times(&mut self, corrections: &'static TimeCorrections) {
+        let scales = self
+            .streams
+            .values_mut()
+            .map(|stream| &mut stream.timescale);
+        for scale in scales.flatten() {
+            scale.set_corrections(corrections);
+        }
     }
 
     fn declare_stream(&mut self, draft: StreamDraft) -> Result<(), MetadataError> {
