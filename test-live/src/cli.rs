@@ -152,6 +152,11 @@ pub struct ReadArguments {
     #[arg(long, help_heading = "Selection")]
     pub stream_intersection: bool,
 
+    /// Correct the times of events by the samples of the hosts' clocks that consumer has written,
+    /// and print the corrections; for directories.
+    #[arg(long, help_heading = "Selection")]
+    pub align: bool,
+
     /// What is shown of the addresses in events.
     #[command(flatten)]
     pub debug_info: DebugInfoArguments,

@@ -95,6 +95,8 @@ pub fn show_selected_events(
             Target::Relay(relay) => relays.push(relay.clone()),
         }
     }
+    let are_alone = relays.is_empty() && growing.is_empty() && archives.is_empty();
+    check_alignment(arguments, are_alone)?;
     let mut select = open_select(arguments, output)?;
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
@@ -106,9 +108,8 @@ pub fn show_selected_events(
     if !complete.is_empty() {
         let options = directory_options(arguments, output);
         let traces = directories::open(&complete, options, &mut select)?;
-        // Events of other sources would have to be put in order with those of slices.
-        let are_alone = relays.is_empty() && growing.is_empty() && archives.is_empty();
         let threads = arguments.threads.map(usize::from);
+        // Events of other sources would have to be put in order with those of slices.
         match directories::plan_slices(traces, threads, are_alone, &mut select) {
             Ok(slices) => sliced = Some(slices),
             Err(traces) => {
@@ -164,6 +165,16 @@ pub fn show_selected_events(
     }
 }
 
+/// Checks that times can be corrected, if that is wanted: `are_alone` says whether there are
+/// complete directories only.
+fn check_alignment(arguments: &ReadArguments, are_alone: bool) -> anyhow::Result<()> {
+    if arguments.align && !are_alone {
+        let what = "--align needs samples of clocks before the events: it reads only directories that are not being written";
+        bail!(UsageError(what.to_owned()));
+    }
+    Ok(())
+}
+
 /// Opens the sink, and before it the selection of events.
 fn open_select(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Result<Select> {
     let is_bounded = arguments.begin.is_some() || arguments.end.is_some();
@@ -207,6 +218,8 @@ fn directory_options(arguments: &ReadArguments, output: &RunOutput<'_>) -> Direc
         // On a terminal, events and the progress bar would write over each other.
         shows_progress: !arguments.quiet && !output.is_terminal,
         is_intersection: arguments.stream_intersection,
+        is_aligned: arguments.align,
+        is_quiet: arguments.quiet,
     }
 }
 
@@ -439,10 +452,11 @@ fn selection(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Resul
         || output.limit.is_some()
         || arguments.begin.is_some()
         || arguments.end.is_some()
+        || arguments.align
         || arguments.debug_info.is_on();
     if let Some(whole) = needs.whole.filter(|_| is_partial) {
         bail!(UsageError(format!(
-            "{name} {whole}: it cannot be used with --begin, --end, --filter, --limit or --debug-info"
+            "{name} {whole}: it cannot be used with --align, --begin, --end, --filter, --limit or --debug-info"
         )));
     }
     let begin = arguments.begin.map(|time| time.in_zone(&zone));

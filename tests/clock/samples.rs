@@ -69,6 +69,14 @@ pub(crate) fn clock_command(lab: &Lab, url: &str) -> Command {
     command
 }
 
+/// Returns the same command for a host of another name.
+pub(crate) fn clock_command_of(lab: &Lab, host: &str, url: &str) -> Command {
+    let mut command = lab.command(binaries::consumer());
+    command.args(["clock", "--hostname", host, "--clock-interval", "100"]);
+    command.args(["-U", url]);
+    command
+}
+
 /// Starts `consumer clock` for a relay.
 pub(crate) fn start(lab: &Lab, relay: &Relay) -> Process {
     Process::start(&mut clock_command(lab, &relay.producer_url()))

@@ -7,10 +7,18 @@ use crate::track::OffsetTrack;
 
 /// Clocks as nodes, and their comparisons as edges. A node names a clock and what it counts from:
 /// the start of a host (`boot_id`).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ClockGraph<K> {
     /// For each clock the clocks that it was compared with.
     tracks: BTreeMap<K, BTreeMap<K, OffsetTrack>>,
+}
+
+impl<K> Default for ClockGraph<K> {
+    fn default() -> Self {
+        Self {
+            tracks: BTreeMap::new(),
+        }
+    }
 }
 
 impl<K: Ord + Clone> ClockGraph<K> {

@@ -50,6 +50,17 @@ impl OffsetTrack {
         self.pieces.iter().flat_map(|piece| &piece.samples)
     }
 
+    /// Returns the times at which the offset bends: those of the samples, and beside a jump the
+    /// moments after the sample before it and before the sample after it.
+    pub fn bends(&self) -> impl Iterator<Item = i64> {
+        self.pieces.iter().flat_map(|piece| {
+            let before = piece.first().map(|first| first.time.saturating_sub(1));
+            let after = piece.last().map(|last| last.time.saturating_add(1));
+            let times = piece.samples.iter().map(|sample| sample.time);
+            before.into_iter().chain(times).chain(after)
+        })
+    }
+
     /// Returns the number of pieces. The offset may have jumped from each to the next.
     #[must_use]
     pub fn pieces(&self) -> usize {

@@ -6,6 +6,7 @@ use std::thread;
 
 use ctf::directory::{DirectoryError, OpenedTraces, TraceDirectory};
 
+use crate::align::Alignment;
 use crate::attach::{MemoryBudget, TraceKey};
 use crate::mux::slices::{self, CompleteTrace};
 use crate::mux::{Mux, Stage};
@@ -41,6 +42,10 @@ pub struct DirectoryOptions {
     pub shows_progress: bool,
     /// Whether only the time is shown in which all streams of a trace are active.
     pub is_intersection: bool,
+    /// Whether the times of events are corrected by what samples say of the clocks of hosts.
+    pub is_aligned: bool,
+    /// Whether nothing is reported but errors and warnings.
+    pub is_quiet: bool,
 }
 
 /// Opens complete directories, and reports what is unusual in their metadata.
@@ -52,8 +57,17 @@ pub fn open(
     options: DirectoryOptions,
     select: &mut Select,
 ) -> Result<Vec<CompleteTrace>, DirectoryError> {
-    let traces = open_traces(directories, |what| select.report_failure(what))?;
+    let mut traces = open_traces(directories, |what| select.report_failure(what))?;
+    let alignment = Alignment::of_traces(&traces);
+    if options.is_aligned {
+        alignment.apply_to(&mut traces);
+    }
     select.set_progress_bar(progress::of_directories(&traces, !options.shows_progress));
+    if !options.is_quiet {
+        for notice in alignment.notices(options.is_aligned) {
+            select.report_notice(&notice);
+        }
+    }
     let open = |mut trace: TraceDirectory| {
         let mut is_refused = false;
         for warning in trace.metadata.take_warnings() {

@@ -13,6 +13,7 @@
 //! | [`sink`] | what a destination of events is, and what it needs |
 //! | [`select`] | from the mux to a sink: which events are shown, and what is counted |
 //! | [`interpret`] | what events mean: names, and whether they begin or end a span or a call |
+//! | [`align`] | how far the clocks of hosts are apart |
 //! | [`directories`], [`sources`] | how complete directories, and all targets at once, are opened |
 //! | [`run`], [`turn`] | how a run ends, and the turns of its main thread |
 //!
@@ -20,6 +21,7 @@
 //! [`slots`] (collections), `json_*` (events as JSON), [`terminal`],
 //! [`trace_tree`] (names of files), [`progress`], `near` (suggestions for names).
 
+pub mod align;
 pub mod attach;
 pub mod bound;
 pub mod directories;

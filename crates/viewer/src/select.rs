@@ -184,11 +184,15 @@ impl Select {
         self.write_message("error", what);
     }
 
+    /// Tells the user something about what is shown.
+    pub fn report_notice(&self, what: &str) {
+        self.progress
+            .suspend(|| print_message(format_args!("test-live: {what}")));
+    }
+
     /// Writes a line to standard error, above the progress bar.
     fn write_message(&self, severity: &str, what: &str) {
-        self.progress.suspend(|| {
-            print_message(format_args!("test-live: {severity}: {what}"));
-        });
+        self.report_notice(&format!("{severity}: {what}"));
     }
 
     /// Reports the names in the filter that no trace has declared so far.

@@ -29,6 +29,9 @@ pub struct InfoArguments {
     /// Do not decode the events: faster, and without processes, losses and events by name.
     #[arg(long)]
     pub no_events: bool,
+    /// Correct the times of traces in directories by the samples of the hosts' clocks.
+    #[arg(long)]
+    pub align: bool,
     /// The certificates for encrypted relays.
     #[command(flatten)]
     pub tls: TlsArguments,

@@ -14,6 +14,7 @@ use anyhow::Context;
 use ctf::directory::TraceDirectory;
 use daemon::output::{print_message, stdout};
 use tokio::sync::{mpsc, watch};
+use viewer::align::Alignment;
 use viewer::attach::archive::{ArchiveOptions, ArchiveSource, ArchivedTrace};
 use viewer::attach::target::{ArchiveTarget, Target};
 use viewer::attach::{MemoryBudget, SourceHandle, TraceKey, list, relay};
@@ -69,11 +70,16 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
         if !directories.is_empty() {
             traces = open_traces(&directories, &mut report_failure)?;
         }
+        let alignment = Alignment::of_traces(&traces);
+        if arguments.align {
+            alignment.apply_to(&mut traces);
+        }
         let (archives, archived) = open_archives(archives, report_failure)?;
         // First, because decoding the events takes the traces.
         let of_directories = traces.iter().map(TraceSummary::of_directory);
         let of_archives = archived.iter().map(TraceSummary::of_archive);
         let mut report = Report::of_traces(of_directories.chain(of_archives));
+        report.set_offsets(&alignment);
         if !arguments.no_events {
             let (contents, failures) = read_contents(traces, archives)?;
             report.set_contents(&contents);

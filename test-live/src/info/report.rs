@@ -11,6 +11,7 @@ use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use jiff::Timestamp;
 use serde::Serialize;
+use viewer::align::Alignment;
 use viewer::attach::archive::ArchivedTrace;
 use viewer::attach::list::Listing;
 use viewer::terminal::printable;
@@ -31,6 +32,9 @@ pub(super) struct Report {
     packets: usize,
     hosts: BTreeSet<String>,
     clocks: Vec<ReportedClock>,
+    /// How far the clocks of hosts are apart. Empty if there are no samples.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    offsets: Vec<ReportedOffset>,
     traces: Vec<ReportedTrace>,
     /// The number of events. Absent, as all that follows, if the events were not decoded.
     event_count: Option<u64>,
@@ -45,6 +49,19 @@ struct ReportedClock {
     name: String,
     frequency: u64,
     is_absolute: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ReportedOffset {
+    host: String,
+    /// What `--align` adds to the times of the host at its last sample, in nanoseconds, and by how
+    /// much that may be wrong. Absent if the host is unaligned.
+    ahead_ns: Option<i64>,
+    error_ns: Option<u64>,
+    samples: usize,
+    #[serde(skip)]
+    text: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -212,6 +229,22 @@ impl Report {
         report
     }
 
+    /// Adds what samples say of the clocks.
+    pub(super) fn set_offsets(&mut self, alignment: &Alignment) {
+        let hosts = alignment.hosts();
+        if hosts.iter().all(|host| host.samples == 0) {
+            return;
+        }
+        let offsets = hosts.iter().map(|host| ReportedOffset {
+            host: host.host.clone(),
+            ahead_ns: host.offset.map(|offset| offset.ahead),
+            error_ns: host.offset.map(|offset| offset.error),
+            samples: host.samples,
+            text: host.to_string(),
+        });
+        self.offsets = offsets.collect();
+    }
+
     /// Adds what the events say.
     pub(super) fn set_contents(&mut self, contents: &Contents) {
         let (first, last) = contents.span.unzip();
@@ -294,6 +327,9 @@ impl fmt::Display for Report {
                 shown(&clock.name),
                 clock.frequency
             )?;
+        }
+        for offset in &self.offsets {
+            writeln!(f, "offset     {}", offset.text)?;
         }
         if let Some(losses) = &self.losses {
             writeln!(f, "losses     {}", losses.text)?;
