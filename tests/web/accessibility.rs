@@ -154,7 +154,7 @@ fn nothing_overflows_on_a_screen_of_any_width() {
             !filter.is_empty()
         );
         browser.wait_for("the answer", &is_answered);
-        for width in (360..=1400).step_by(20) {
+        for width in (360..=1400).step_by(40) {
             browser.emulate((width, 700), "light");
             browser.wait_for("the size", &format!("return innerWidth === {width}"));
             let wide = browser.run(OVERFLOWING);

@@ -14,10 +14,10 @@ use crate::raw_page::{Message, RawPage};
 use crate::system::Web;
 
 /// The rounds of the recording, and the rows of each: a job and two parts.
-const ROUNDS: u64 = 60_000;
+const ROUNDS: u64 = 30_000;
 /// The pages that ask for much, and how often each asks for everything.
 const PAGES: usize = 24;
-const TIMES: usize = 6;
+const TIMES: usize = 3;
 /// The largest time, in nanoseconds.
 const MAX_TIME: i64 = i64::MAX;
 /// By so much the memory of the server may grow, in bytes: a summary takes as much as the rows of a
@@ -69,7 +69,7 @@ fn requests() -> Vec<Value> {
         }
     }
     for track in [0, 1, 2, 3, 4096, u32::MAX] {
-        for row in [0, 1, 239_999, u32::MAX] {
+        for row in [0, 1, 99_999, u32::MAX] {
             requests.push(json!({"type": "details", "track": track, "row": row}));
         }
     }
