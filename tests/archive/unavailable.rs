@@ -12,6 +12,7 @@ use tests::process::{CompletedProcess, Process};
 use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::status_endpoint::StatusEndpoint;
+use tests::viewer::Viewer;
 use tests::{binaries, test_live, wait_until};
 
 use crate::agent::{self, TRACE, assert_all, event, numbers, start_consumer};
@@ -208,4 +209,29 @@ fn a_relay_that_has_nothing_to_archive_stops_though_the_store_is_away() {
     let relay = start_relay(&lab, &server);
     relay.wait_for_log(&["archive not available"]);
     relay.stop().expect_success();
+}
+
+#[test]
+fn a_viewer_of_all_sessions_is_shown_none_again_that_has_ended_and_is_archived() {
+    let mut system = System::start();
+    let relay = format!("net://{}", system.relay.live);
+    let viewer = test_live::start(&system.lab, &["--seek=beginning", &relay]);
+    system.send(100);
+    wait_until("the viewer shows all events", || {
+        numbers(&viewer.stdout()).len() == 100
+    });
+    system.consumer.signal(Signal::TERM);
+    wait_until("the consumer has ended", || !system.consumer.is_running());
+    // A viewer that connects now finds it in the archive.
+    Viewer::connect(system.relay.live).wait_for_listed(TRACE, |_| true);
+    // The other one looks for sessions when there is a new one.
+    let mut consumer = start_consumer(&system.lab, system.relay.addresses());
+    consumer.wait_for_stderr_text("consumer::agent: ready");
+    let mut client = UnixStream::connect(agent::socket(&system.lab)).unwrap();
+    writeln!(client, "OPEN later").unwrap();
+    client.write_all(event(100).as_bytes()).unwrap();
+    wait_until("the viewer shows the new session", || {
+        numbers(&viewer.stdout()).contains(&100)
+    });
+    assert_all(&viewer.stdout(), 101);
 }

@@ -11,10 +11,12 @@ mod metadata;
 mod packets;
 mod subscribed;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use archive::name::SessionKey;
 use parking_lot::Mutex;
 use relay_proto::session::TraceFormat as ProducerFormat;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -36,14 +38,43 @@ pub use metadata::MetadataReader;
 pub use packets::{Packet, PacketReader};
 use subscribed::Subscribed;
 
+/// Largest number of sessions that are remembered after they have ended. With one more, those that
+/// the archive does not list are forgotten.
+const MAX_REMEMBERED: usize = 4096;
+
+/// The sessions to which a viewer has attached.
+#[derive(Debug, Default)]
+struct AttachedSessions {
+    /// Those that are there, each once.
+    sessions: Vec<Weak<Session>>,
+    /// Those of this relay, as the archive calls them. When they have ended the archive still lists
+    /// them, and the viewer has them already.
+    keys: BTreeSet<SessionKey>,
+}
+
+impl AttachedSessions {
+    /// Remembers what the archive calls the sessions of this relay, which is known when they have a
+    /// stream.
+    fn learn_keys(&mut self, fleet: &Fleet) {
+        let sessions = self.sessions.iter().filter_map(Weak::upgrade);
+        // Of the others the viewer is to find all when it connects again.
+        let whole = sessions.filter(|session| !is_elsewhere(fleet, session));
+        let own = whole.filter_map(|session| Some(session.archived_as()?.key));
+        self.keys.extend(own);
+        if self.keys.len() > MAX_REMEMBERED {
+            self.keys.retain(|key| fleet.created(*key).is_some());
+        }
+    }
+}
+
 /// The relay, as one viewer sees it.
 #[derive(Debug)]
 pub struct View {
     registry: Arc<Registry>,
     /// The sessions of the archive, for a viewer that is connected. None: there is no archive.
     fleet: Option<(Arc<Fleet>, FleetViewer)>,
-    /// The sessions to which the viewer has attached, each once. Empty without an archive.
-    attached: Mutex<Vec<Weak<Session>>>,
+    /// The sessions to which the viewer has attached. Empty without an archive.
+    attached: Mutex<AttachedSessions>,
     /// Address of the viewer, for the log.
     peer: SocketAddr,
     /// Changes that the viewer is to be notified of. Empty without a push connection.
@@ -86,7 +117,7 @@ impl View {
     #[must_use]
     pub fn has_partial_session(&self) -> bool {
         let attached = self.attached.lock();
-        let mut sessions = attached.iter().filter_map(Weak::upgrade);
+        let mut sessions = attached.sessions.iter().filter_map(Weak::upgrade);
         sessions.any(|session| session.is_partial())
     }
 
@@ -178,7 +209,11 @@ impl Relay for View {
         let mut all: Vec<_> = sessions.iter().map(|session| listed(session)).collect();
         if let Some(fleet) = self.fleet() {
             let keys = sessions.iter().filter_map(|session| session.archived_as());
-            let shown = keys.map(|archived| archived.key).collect();
+            let mut shown: BTreeSet<_> = keys.map(|archived| archived.key).collect();
+            let mut attached = self.attached.lock();
+            attached.learn_keys(fleet);
+            shown.extend(&attached.keys);
+            drop(attached);
             all.extend(fleet.sessions(&shown));
         }
         all
@@ -209,8 +244,10 @@ impl Relay for View {
         if self.fleet.is_some() {
             let attaching = Arc::downgrade(&session);
             let mut attached = self.attached.lock();
-            attached.retain(|session| !session.ptr_eq(&attaching) && session.strong_count() > 0);
-            attached.push(attaching);
+            let is_other =
+                |session: &Weak<Session>| !session.ptr_eq(&attaching) && session.strong_count() > 0;
+            attached.sessions.retain(is_other);
+            attached.sessions.push(attaching);
         }
         let about = Change::Session(session.id());
         let positions = session.viewer_lag().add_viewer();
