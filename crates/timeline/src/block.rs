@@ -114,6 +114,16 @@ impl Group {
     }
 }
 
+impl Group {
+    /// The last row of a counter, if the first row of the group has this number.
+    pub(super) fn last_counter(&self, first: u64) -> Option<Summary> {
+        let is_counter = |of: &&Summary| of.latest.row.kind == RowKind::Counter;
+        let counter = self.summary.iter().find(is_counter)?;
+        let last = counter.numbered_from(first).latest;
+        Some(Summary::of(last.number, &last.row))
+    }
+}
+
 /// The summaries of the rows of each kind and depth.
 fn summarize<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Vec<Summary> {
     let mut all: Vec<Summary> = Vec::new();

@@ -158,9 +158,7 @@ impl TrackRows {
                 match seen {
                     Seen::Partly | Seen::After => {}
                     Seen::Before => {
-                        let counter = group.summary.iter().find(|of| is_counter(&of.latest.row));
-                        let last = counter.map(|of| of.numbered_from(first).latest);
-                        before = last.map(|of| Summary::of(of.number, &of.row)).or(before);
+                        before = group.last_counter(first).or(before);
                     }
                     Seen::Small => {
                         for of in &group.summary {
