@@ -85,7 +85,7 @@ impl FollowedSession {
     /// Handles source events until `is_enough`.
     fn run_until(&mut self, is_enough: impl Fn(&Self) -> bool) {
         // Many connections, one after the other.
-        let deadline = Instant::now() + 2 * TEST_TIMEOUT;
+        let deadline = Instant::now() + 4 * TEST_TIMEOUT;
         while !is_enough(self) {
             assert!(
                 Instant::now() < deadline,
