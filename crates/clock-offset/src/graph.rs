@@ -22,10 +22,11 @@ impl<K> Default for ClockGraph<K> {
 }
 
 impl<K: Ord + Clone> ClockGraph<K> {
-    /// Adds a comparison of the clock `here`, whose time the sample has, with `there`.
-    pub fn add(&mut self, here: &K, there: &K, sample: ClockSample) {
-        self.track(here, there).add(sample);
-        self.track(there, here).add(sample.reversed());
+    /// Adds comparisons of the clock `here`, whose times the samples have, with `there`.
+    pub fn add(&mut self, here: &K, there: &K, samples: &[ClockSample]) {
+        self.track(here, there).add(samples.iter().copied());
+        let reversed = samples.iter().map(|sample| sample.reversed());
+        self.track(there, here).add(reversed);
     }
 
     /// Returns the comparisons of a clock, each with the other clock.

@@ -30,17 +30,13 @@ struct Piece {
 }
 
 impl OffsetTrack {
-    /// Adds a sample, in any order of times.
-    pub fn add(&mut self, sample: ClockSample) {
-        let is_last = self.samples().next_back();
-        if is_last.is_none_or(|last| last.time <= sample.time) {
-            return self.append(sample);
-        }
-        let mut samples: Vec<_> = self.samples().copied().collect();
-        let place = samples.partition_point(|earlier| earlier.time <= sample.time);
-        samples.insert(place, sample);
+    /// Adds samples, in any order of times.
+    pub fn add(&mut self, samples: impl IntoIterator<Item = ClockSample>) {
+        // All at once: to put each into its place would take a time that grows with their square.
+        let mut all: Vec<_> = self.samples().copied().chain(samples).collect();
+        all.sort_by_key(|sample| sample.time);
         self.pieces.clear();
-        for sample in samples {
+        for sample in all {
             self.append(sample);
         }
     }

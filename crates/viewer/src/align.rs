@@ -83,8 +83,8 @@ impl Alignment {
     #[must_use]
     pub fn of_traces(traces: &[TraceDirectory]) -> Self {
         let mut alignment = Self::default();
-        // For each relay the number of its samples, and of the latest its time and time of day.
-        let mut relays: BTreeMap<Node, (usize, (i64, i64))> = BTreeMap::new();
+        // For each pair of a host and a relay.
+        let mut samples: BTreeMap<(Node, Node), Vec<ClockSample>> = BTreeMap::new();
         for trace in traces {
             let declared = trace.metadata.trace();
             let Some(clock) = TraceClock::of(declared).filter(|_| has_samples(declared)) else {
@@ -97,13 +97,24 @@ impl Alignment {
             // What cannot be read is reported when the events are shown.
             let events = events.flat_map(|trace| trace.events()).flatten();
             for (relay, sample) in events.filter_map(|event| read_sample(&event, &clock)) {
-                let there = sample.time.saturating_add(sample.ahead);
-                let at = (there, sample.other_realtime);
-                let (count, latest) = relays.entry(relay.clone()).or_insert((0, at));
-                *count += 1;
-                *latest = at.max(*latest);
-                alignment.graph.add(&clock.node, &relay, sample);
+                let pair = (clock.node.clone(), relay);
+                samples.entry(pair).or_default().push(sample);
             }
+        }
+        // For each relay the number of its samples, and of the latest its time and time of day.
+        let mut relays: BTreeMap<Node, (usize, (i64, i64))> = BTreeMap::new();
+        for ((host, relay), samples) in samples {
+            alignment.graph.add(&host, &relay, &samples);
+            let at = |sample: &ClockSample| {
+                let there = sample.time.saturating_add(sample.ahead);
+                (there, sample.other_realtime)
+            };
+            let Some(last) = samples.iter().map(at).max() else {
+                continue;
+            };
+            let (count, latest) = relays.entry(relay).or_insert((0, last));
+            *count += samples.len();
+            *latest = last.max(*latest);
         }
         let reference = relays.into_iter().max_by_key(|(_, (count, _))| *count);
         alignment.reference = reference.map(|(node, (_, (_, realtime)))| (node, realtime));
