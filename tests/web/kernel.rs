@@ -422,6 +422,9 @@ fn wakeups_before_a_switch_events_that_are_missing_and_numbers_used_again_do_not
         "return window.__view && __view().sessions.length > 0",
     );
     tests::wait_until("all rows", || shown(&browser) == all);
+    // The fork says of which process it is.
+    let process = "return __view().shown.find(row => row.thread === 'new 200').process";
+    assert_eq!(browser.run(process), "new 200");
 
     let filter = "--filter=$name == \"sched_switch\"";
     let web = Web::start(&lab, &[filter, trace.to_str().unwrap()]);

@@ -10,7 +10,7 @@ use viewer::interpret::kind::RecordKind;
 use viewer::interpret::name_numbers::shortened;
 
 use super::arrows::{Arrow, ArrowEnd};
-use super::kernel_class::{Interrupt, KernelClass, SOFTIRQS, State};
+use super::kernel_class::{Interrupt, KernelClass, SOFTIRQS, ThreadState};
 use super::row::{Action, EventPlace};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
@@ -40,7 +40,7 @@ pub(super) struct KernelEvent<'a> {
     pub(super) is_shown: bool,
 }
 
-/// Where an event of a kernel is shown, if it is not only the begin of a state.
+/// Where an event of a kernel is output, if it is not only the begin of a state.
 #[derive(Debug)]
 pub(super) struct KernelPlace {
     pub(super) track: Arc<Track>,
@@ -51,7 +51,7 @@ pub(super) struct KernelPlace {
 }
 
 /// What is changed by an event.
-pub(super) struct Shown<'a> {
+pub(super) struct KernelOutput<'a> {
     pub(super) store: &'a Store,
     pub(super) tracks: &'a mut ThreadTracks,
     pub(super) session: &'a Arc<Session>,
@@ -65,16 +65,20 @@ pub(super) struct Kernels {
     threads: HashMap<(u32, i64), Thread>,
     /// The number of labels of threads so far.
     labels: usize,
+    /// The numbers of the names of states.
+    state_names: HashMap<ThreadState, u32>,
 }
 
 #[derive(Debug)]
 struct Cpu {
     track: Arc<Track>,
+    /// The number of its name. Absent before a wake-up on it.
+    name: Option<u32>,
     /// Whether the track is that of others, too: then it has no state.
     is_shared: bool,
     /// The thread that it runs; 0 if it is idle. Absent if it is not known.
     thread: Option<i64>,
-    /// Where that began, if it is shown.
+    /// Where that began, if it is output.
     running_since: Option<EventPlace>,
     /// The track of its interrupts. Absent before the first.
     interrupts: Option<Arc<Track>>,
@@ -92,8 +96,8 @@ struct Thread {
     /// The process by which the track is found.
     process_of_track: Option<i64>,
     /// Absent if it is not known.
-    state: Option<State>,
-    /// Whether the event that the state began with is shown.
+    state: Option<ThreadState>,
+    /// Whether the event that the state began with is output.
     is_state_shown: bool,
     /// What woke the thread while it was about to leave its CPU.
     waking: Option<Arrow>,
@@ -101,45 +105,45 @@ struct Thread {
 
 impl Kernels {
     /// Changes the states of CPUs and threads by an event of a CPU. Returns the track of the CPU,
-    /// and where else the event is shown.
+    /// and where else the event is output.
     pub(super) fn show(
         &mut self,
         event: &KernelEvent<'_>,
-        mut shown: Shown<'_>,
+        mut output: KernelOutput<'_>,
     ) -> (Arc<Track>, Option<KernelPlace>) {
         self.forget_if_many();
-        let (fields, session) = (event.fields, shown.session.id);
+        let (fields, session) = (event.fields, output.session.id);
         let cpu = fields.number(&["perf_cpu"]).or(fields.cpu).unwrap_or(0);
         // perf puts the subsystem in front.
         let plain = event.name.rsplit(':').next().unwrap_or_default();
         let thread = self.running.thread_of(plain, &session, cpu, fields);
-        self.learn(event, thread, &mut shown);
-        let cpu_track = Arc::clone(&self.cpu(cpu, &mut shown).track);
+        self.learn_threads(event, thread, &mut output);
+        let cpu_track = Arc::clone(&self.cpu(cpu, &mut output).track);
         let thread = thread.filter(|thread| *thread > 0);
         match event.class {
             KernelClass::Switch { has_report_states } => {
-                self.switch(cpu, has_report_states, event, &mut shown);
+                self.switch_thread(cpu, has_report_states, event, &mut output);
                 return (cpu_track, None);
             }
             KernelClass::Interrupt(interrupt) => {
                 let place = KernelPlace {
-                    track: self.interrupt_track(cpu, &mut shown),
+                    track: self.interrupt_track(cpu, &mut output),
                     is_thread: false,
-                    action: Some(interrupt.action(event, shown.store)),
+                    action: Some(interrupt.action(event, output.store)),
                 };
-                self.interrupt(cpu, event, &mut shown);
+                self.change_interrupts(cpu, event, &mut output);
                 return (cpu_track, Some(place));
             }
-            KernelClass::Wakeup => self.wake(cpu, thread, event, &mut shown),
+            KernelClass::Wakeup => self.wake_thread(cpu, thread, event, &mut output),
             KernelClass::Free => {
                 if let Some(freed) = woken(fields) {
-                    self.end_thread(freed, event, &mut shown);
+                    self.end_thread(freed, event, &mut output);
                 }
             }
             _ => {}
         }
         let track = match thread {
-            Some(thread) => self.thread_track(thread, &mut shown),
+            Some(thread) => self.thread_track(thread, &mut output),
             None => Arc::clone(&cpu_track),
         };
         let place = KernelPlace {
@@ -152,15 +156,13 @@ impl Kernels {
 
     /// What CPUs do is not known after a time, because events of them are lost. The CPUs are those
     /// of these tracks.
-    pub(super) fn lose(&mut self, tracks: &[Arc<Track>], time: i64, store: &Store) {
+    pub(super) fn forget_running(&mut self, tracks: &[Arc<Track>], time: i64, store: &Store) {
         for ((session, number), cpu) in &mut self.cpus {
             if !tracks.iter().any(|lost| lost.id == cpu.track.id) {
                 continue;
             }
-            for track in [Some(&cpu.track), cpu.interrupts.as_ref()]
-                .into_iter()
-                .flatten()
-            {
+            let own = Some(&cpu.track).filter(|_| !cpu.is_shared);
+            for track in own.into_iter().chain(&cpu.interrupts) {
                 store.change_rows(track, |rows| rows.close_all(time));
             }
             (cpu.interrupted, cpu.running_since) = (0, None);
@@ -191,7 +193,12 @@ impl Kernels {
 
     /// Learns the names of threads, and of which processes they are. `running`: the thread that the
     /// event is of.
-    fn learn(&mut self, event: &KernelEvent<'_>, running: Option<i64>, shown: &mut Shown<'_>) {
+    fn learn_threads(
+        &mut self,
+        event: &KernelEvent<'_>,
+        running: Option<i64>,
+        output: &mut KernelOutput<'_>,
+    ) {
         let fields = event.fields;
         match event.class {
             KernelClass::Switch { .. } => {
@@ -199,30 +206,30 @@ impl Kernels {
                     (["prev_tid", "prev_pid"], "prev_comm"),
                     (["next_tid", "next_pid"], "next_comm"),
                 ] {
-                    self.name(fields.number(&names), fields.comm(comm), shown);
+                    self.set_name(fields.number(&names), fields.comm(comm), output);
                 }
             }
-            KernelClass::Wakeup => self.name(woken(fields), fields.comm("comm"), shown),
+            KernelClass::Wakeup => self.set_name(woken(fields), fields.comm("comm"), output),
             KernelClass::Fork => {
                 let child = fields.number(&["child_tid", "child_pid"]);
                 // The number may have been that of another thread before.
                 if let Some(child) = child {
-                    self.end_thread(child, event, shown);
+                    self.end_thread(child, event, output);
                 }
-                self.name(child, fields.comm("child_comm"), shown);
+                self.set_name(child, fields.comm("child_comm"), output);
             }
-            KernelClass::Statedump => self.name(fields.number(&["tid"]), &fields.name, shown),
+            KernelClass::Statedump => self.set_name(fields.number(&["tid"]), &fields.name, output),
             // Of a kernel, this is the name of the thread.
-            _ => self.name(running, &fields.procname, shown),
+            _ => self.set_name(running, &fields.procname, output),
         }
     }
 
     /// Names a thread, unless the name is empty.
-    fn name(&mut self, number: Option<i64>, name: &[u8], shown: &mut Shown<'_>) {
+    fn set_name(&mut self, number: Option<i64>, name: &[u8], output: &mut KernelOutput<'_>) {
         let Some(number) = number.filter(|number| *number > 0) else {
             return;
         };
-        let session = shown.session.id;
+        let session = output.session.id;
         let thread = self.threads.entry((session, number)).or_default();
         let process = self.running.process(session, number);
         let has_new_process = process.is_some() && process != thread.process;
@@ -239,22 +246,23 @@ impl Kernels {
         // The first thread of a process has its number and its name.
         if thread.process == Some(number) && !thread.name.is_empty() {
             let process = Id::Number(number);
-            shown.tracks.name_process(session, &process, &thread.name);
+            output.tracks.name_process(session, &process, &thread.name);
         }
         if let Some(track) = &thread.track {
             let process = thread.process.map(Id::Number);
             let label = label(&thread.name, number);
-            shown.tracks.describe(track, process.as_ref(), &label);
+            output.tracks.describe(track, process.as_ref(), &label);
         }
     }
 
-    fn cpu(&mut self, number: i64, shown: &mut Shown<'_>) -> &mut Cpu {
-        let cpu = self.cpus.entry((shown.session.id, number));
+    fn cpu(&mut self, number: i64, output: &mut KernelOutput<'_>) -> &mut Cpu {
+        let cpu = self.cpus.entry((output.session.id, number));
         cpu.or_insert_with(|| {
-            let track = shown.cpu_track(TrackOf::Cpu(number));
+            let track = output.cpu_track(TrackOf::Cpu(number));
             Cpu {
-                is_shared: shown.tracks.is_shared(&track),
+                is_shared: output.tracks.is_shared(&track),
                 track,
+                name: None,
                 thread: None,
                 running_since: None,
                 interrupts: None,
@@ -263,16 +271,21 @@ impl Kernels {
         })
     }
 
-    fn interrupt_track(&mut self, number: i64, shown: &mut Shown<'_>) -> Arc<Track> {
-        let cpu = self.cpu(number, shown);
-        let track = cpu.interrupts.take();
-        let track = track.unwrap_or_else(|| shown.cpu_track(TrackOf::Interrupts(number)));
-        cpu.interrupts = Some(Arc::clone(&track));
+    fn interrupt_track(&mut self, number: i64, output: &mut KernelOutput<'_>) -> Arc<Track> {
+        let cpu = self.cpu(number, output);
+        if let Some(track) = &cpu.interrupts {
+            return Arc::clone(track);
+        }
+        let track = output.cpu_track(TrackOf::Interrupts(number));
+        // There may be room for it later.
+        if !output.tracks.is_shared(&track) {
+            cpu.interrupts = Some(Arc::clone(&track));
+        }
         track
     }
 
-    fn thread_track(&mut self, number: i64, shown: &mut Shown<'_>) -> Arc<Track> {
-        let thread = self.threads.entry((shown.session.id, number)).or_default();
+    fn thread_track(&mut self, number: i64, output: &mut KernelOutput<'_>) -> Arc<Track> {
+        let thread = self.threads.entry((output.session.id, number)).or_default();
         if let Some(track) = thread.track.as_ref().filter(|track| !track.is_ended()) {
             return Arc::clone(track);
         }
@@ -286,31 +299,33 @@ impl Kernels {
             thread_name: &thread.name,
         };
         let of = TrackOf::Thread(Id::Number(number));
-        let track = shown.tracks.track(shown.store, shown.session, of, &owner);
+        let track = output
+            .tracks
+            .track(output.store, output.session, of, &owner);
         // There may be room for it later.
-        if !shown.tracks.is_shared(&track) {
+        if !output.tracks.is_shared(&track) {
             thread.track = Some(Arc::clone(&track));
         }
         track
     }
 
     /// A CPU runs another thread.
-    fn switch(
+    fn switch_thread(
         &mut self,
         cpu: i64,
         has_report_states: bool,
         event: &KernelEvent<'_>,
-        shown: &mut Shown<'_>,
+        output: &mut KernelOutput<'_>,
     ) {
         let fields = event.fields;
         let previous = fields.number(&["prev_tid", "prev_pid"]);
         let next = fields.number(&["next_tid", "next_pid"]);
         let row = next.filter(|next| *next > 0 && event.is_shown);
-        let row = row.map(|next| (self.label(next, shown), event.place));
-        let known = self.cpu(cpu, shown);
+        let row = row.map(|next| (self.label_number(next, output), event.place));
+        let known = self.cpu(cpu, output);
         if let Some(interrupts) = known.interrupts.as_ref().filter(|_| known.interrupted > 0) {
             // No thread is switched in an interrupt: its end was not recorded.
-            shown
+            output
                 .store
                 .change_rows(interrupts, |rows| rows.close_all(event.time));
         }
@@ -319,61 +334,77 @@ impl Kernels {
         known.interrupted = 0;
         if !known.is_shared {
             let change = |rows: &mut TrackRows| rows.set_state(event.time, row);
-            shown.store.change_rows(&known.track, change);
+            output.store.change_rows(&known.track, change);
         }
         // What another thread did meanwhile was not recorded.
         let missed = before.filter(|before| *before > 0 && Some(*before) != previous);
         if let Some(missed) = missed {
-            self.set_state(missed, None, event, shown);
+            self.set_state(missed, None, event, output);
         }
         if let Some(previous) = previous.filter(|previous| *previous > 0) {
             let state = fields.number(&["prev_state"]).unwrap_or(0);
-            match State::after_switch(state, has_report_states) {
-                Some(state) => self.leave(previous, state, event, shown),
-                None => self.end_thread(previous, event, shown),
+            match ThreadState::after_switch(state, has_report_states) {
+                Some(state) => self.leave_cpu(previous, state, event, output),
+                None => self.end_thread(previous, event, output),
             }
         }
         if let Some(next) = next.filter(|next| *next > 0) {
-            self.set_state(next, Some((State::Running, event.place)), event, shown);
+            self.set_state(
+                next,
+                Some((ThreadState::Running, event.place)),
+                event,
+                output,
+            );
         }
     }
 
     /// A thread leaves its CPU in a state, unless it has been woken meanwhile.
-    fn leave(&mut self, number: i64, state: State, event: &KernelEvent<'_>, shown: &mut Shown<'_>) {
-        let thread = self.threads.entry((shown.session.id, number)).or_default();
+    fn leave_cpu(
+        &mut self,
+        number: i64,
+        state: ThreadState,
+        event: &KernelEvent<'_>,
+        output: &mut KernelOutput<'_>,
+    ) {
+        let thread = self.threads.entry((output.session.id, number)).or_default();
         let waking = thread.waking.take().filter(|_| !state.can_run());
         let state = if waking.is_some() {
-            State::Runnable
+            ThreadState::Runnable
         } else {
             state
         };
-        self.set_state(number, Some((state, event.place)), event, shown);
+        self.set_state(number, Some((state, event.place)), event, output);
         if let Some(arrow) = waking {
             let to = ArrowEnd {
                 time: event.time,
                 ..arrow.to
             };
-            shown.store.arrows.add(Arrow { to, ..arrow });
+            output.store.arrows.add(Arrow { to, ..arrow });
         }
     }
 
     /// An interrupt begins or ends, which keeps the thread that runs from going on.
-    fn interrupt(&mut self, cpu: i64, event: &KernelEvent<'_>, shown: &mut Shown<'_>) {
-        let cpu = self.cpu(cpu, shown);
+    fn change_interrupts(
+        &mut self,
+        cpu: i64,
+        event: &KernelEvent<'_>,
+        output: &mut KernelOutput<'_>,
+    ) {
+        let cpu = self.cpu(cpu, output);
         let is_begin = matches!(event.kind, RecordKind::Begin(_));
         cpu.interrupted = match is_begin {
             true => cpu.interrupted.saturating_add(1),
             false => cpu.interrupted.saturating_sub(1),
         };
         let (before, after) = match (is_begin, cpu.interrupted) {
-            (true, 1) if event.is_shown => (State::Running, State::Interrupted),
-            (false, 0) => (State::Interrupted, State::Running),
+            (true, 1) if event.is_shown => (ThreadState::Running, ThreadState::Interrupted),
+            (false, 0) => (ThreadState::Interrupted, ThreadState::Running),
             _ => return,
         };
         let (Some(number), Some(running_since)) = (cpu.thread, cpu.running_since) else {
             return;
         };
-        let thread = self.threads.get(&(shown.session.id, number));
+        let thread = self.threads.get(&(output.session.id, number));
         // A thread `ksoftirqd` is there to run software interrupts.
         let is_kept = thread.is_some_and(|thread| {
             thread.state == Some(before) && !thread.name.starts_with("ksoftirqd/")
@@ -385,36 +416,38 @@ impl Kernels {
                 is_shown: true,
                 ..*event
             };
-            self.set_state(number, Some((after, place)), &event, shown);
+            self.set_state(number, Some((after, place)), &event, output);
         }
     }
 
     /// A thread can run, because of what a CPU does. `waker`: the thread that the CPU runs.
-    fn wake(
+    fn wake_thread(
         &mut self,
         cpu: i64,
         waker: Option<i64>,
         event: &KernelEvent<'_>,
-        shown: &mut Shown<'_>,
+        output: &mut KernelOutput<'_>,
     ) {
         let Some(woken) = woken(event.fields).filter(|woken| *woken > 0) else {
             return;
         };
-        let thread = self.threads.entry((shown.session.id, woken)).or_default();
+        let thread = self.threads.entry((output.session.id, woken)).or_default();
         let (state, is_state_shown) = (thread.state, thread.is_state_shown);
         // The second of two events, or nothing was to be done.
-        let is_known = matches!(state, Some(State::Runnable | State::Preempted));
+        let is_known = matches!(state, Some(ThreadState::Runnable | ThreadState::Preempted));
         if is_known && (is_state_shown || !event.is_shown)
             || event.fields.number(&["success"]) == Some(0)
         {
             return;
         }
-        let to = self.thread_track(woken, shown);
-        let known = self.cpu(cpu, shown);
+        let to = self.thread_track(woken, output);
+        let known = self.cpu(cpu, output);
+        let new_name = || output.store.name(&format!("CPU {cpu}"));
+        let cpu_name = *known.name.get_or_insert_with(new_name);
         let interrupts = known.interrupts.clone();
         let from = match (interrupts.filter(|_| known.interrupted > 0), waker) {
             (Some(interrupts), _) => interrupts,
-            (None, Some(waker)) => self.thread_track(waker, shown),
+            (None, Some(waker)) => self.thread_track(waker, output),
             (None, None) => Arc::clone(&known.track),
         };
         let at = |track: &Track| ArrowEnd {
@@ -424,32 +457,36 @@ impl Kernels {
         let arrow = Arrow {
             from: at(&from),
             to: at(&to),
-            name: shown.store.name(&format!("CPU {cpu}")),
+            name: cpu_name,
             is_wakeup: true,
         };
         // It has decided to wait, and has not left its CPU yet.
-        if matches!(state, Some(State::Running | State::Interrupted)) {
-            let thread = self.threads.entry((shown.session.id, woken)).or_default();
+        if matches!(state, Some(ThreadState::Running | ThreadState::Interrupted)) {
+            let thread = self.threads.entry((output.session.id, woken)).or_default();
             thread.waking = Some(arrow).filter(|_| event.is_shown);
             return;
         }
-        self.set_state(woken, Some((State::Runnable, event.place)), event, shown);
+        self.set_state(
+            woken,
+            Some((ThreadState::Runnable, event.place)),
+            event,
+            output,
+        );
         if event.is_shown {
-            shown.store.arrows.add(arrow);
+            output.store.arrows.add(arrow);
         }
     }
 
     /// A thread is gone.
-    fn end_thread(&mut self, number: i64, event: &KernelEvent<'_>, shown: &mut Shown<'_>) {
-        let session = shown.session.id;
-        self.running.forget_thread(session, number);
+    fn end_thread(&mut self, number: i64, event: &KernelEvent<'_>, output: &mut KernelOutput<'_>) {
+        let session = output.session.id;
         let Some(thread) = self.threads.remove(&(session, number)) else {
             return;
         };
         if thread.track.is_some() {
             let process = thread.process_of_track.map(Id::Number);
             let (number, time) = (Id::Number(number), event.time);
-            shown
+            output
                 .tracks
                 .end_thread(session, process.as_ref(), number, time);
         }
@@ -459,12 +496,12 @@ impl Kernels {
     fn set_state(
         &mut self,
         number: i64,
-        state: Option<(State, EventPlace)>,
+        state: Option<(ThreadState, EventPlace)>,
         event: &KernelEvent<'_>,
-        shown: &mut Shown<'_>,
+        output: &mut KernelOutput<'_>,
     ) {
-        let track = self.thread_track(number, shown);
-        let thread = self.threads.entry((shown.session.id, number)).or_default();
+        let track = self.thread_track(number, output);
+        let thread = self.threads.entry((output.session.id, number)).or_default();
         let is_same = thread.state == state.map(|(state, _)| state);
         // A track of several threads has no state.
         if is_same && (thread.is_state_shown || !event.is_shown) || thread.track.is_none() {
@@ -472,24 +509,27 @@ impl Kernels {
         }
         thread.state = state.map(|(state, _)| state);
         thread.is_state_shown = event.is_shown;
-        if thread.state == Some(State::Running) {
+        if thread.state == Some(ThreadState::Running) {
             thread.waking = None;
         }
         let row = state.filter(|_| event.is_shown);
-        let row = row.map(|(state, place)| (shown.store.name(state.name()), place));
+        let row = row.map(|(state, place)| {
+            let new = || output.store.name(state.name());
+            (*self.state_names.entry(state).or_insert_with(new), place)
+        });
         let change = |rows: &mut TrackRows| rows.set_state(event.time, row);
-        shown.store.change_rows(&track, change);
+        output.store.change_rows(&track, change);
     }
 
     /// The number of the name of a thread with its number.
-    fn label(&mut self, number: i64, shown: &Shown<'_>) -> u32 {
-        let thread = self.threads.entry((shown.session.id, number)).or_default();
+    fn label_number(&mut self, number: i64, output: &KernelOutput<'_>) -> u32 {
+        let thread = self.threads.entry((output.session.id, number)).or_default();
         let (name, labels) = (&thread.name, &mut self.labels);
         *thread.label.get_or_insert_with(|| {
             *labels += 1;
             match *labels <= MAX_LABELS || name.is_empty() {
-                true => shown.store.name(&label(name, number)),
-                false => shown.store.name(name),
+                true => output.store.name(&label(name, number)),
+                false => output.store.name(name),
             }
         })
     }
@@ -508,7 +548,7 @@ fn label(name: &str, number: i64) -> String {
     }
 }
 
-impl Shown<'_> {
+impl KernelOutput<'_> {
     /// A track of a CPU.
     fn cpu_track(&mut self, of: TrackOf) -> Arc<Track> {
         let owner = Owner {
@@ -544,7 +584,7 @@ impl Interrupt {
             Self::Software => {
                 let vector = usize::try_from(number("vec")).unwrap_or(usize::MAX);
                 match SOFTIRQS.get(vector) {
-                    Some(name) => store.name(&format!("softirq {name}")),
+                    Some(name) => store.name(name),
                     None => store.name(&format!("softirq {vector}")),
                 }
             }

@@ -8,7 +8,16 @@ use viewer::interpret::kind::RecordKind;
 
 /// The names of software interrupts, by their numbers.
 pub(super) const SOFTIRQS: [&str; 10] = [
-    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
+    "softirq HI",
+    "softirq TIMER",
+    "softirq NET_TX",
+    "softirq NET_RX",
+    "softirq BLOCK",
+    "softirq IRQ_POLL",
+    "softirq TASKLET",
+    "softirq SCHED",
+    "softirq HRTIMER",
+    "softirq RCU",
 ];
 
 /// What the events of a class of a kernel say of CPUs and threads.
@@ -77,8 +86,8 @@ fn kernel_release(trace: &Trace) -> Option<&str> {
 }
 
 /// The state of a thread. The page knows them by their names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum ThreadState {
     Running,
     Interrupted,
     Runnable,
@@ -91,7 +100,7 @@ pub(super) enum State {
     Idle,
 }
 
-impl State {
+impl ThreadState {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Running => "Running",

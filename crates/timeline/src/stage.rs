@@ -24,12 +24,12 @@ use viewer::time::Nanoseconds;
 
 use super::apply::apply;
 use super::arrows::ArrowEnd;
-use super::kernel::{KernelEvent, Kernels, Shown};
+use super::kernel::{KernelEvent, KernelOutput, Kernels};
 use super::kernel_class::KernelClass;
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace};
 use super::sent::{SentAction, SentEvents};
-use super::span_log::{SpanEvent, SpanKey};
+use super::span_log::{SpanFieldsEvent, SpanKey};
 use super::stage_state::{ClassState, EventOwner, Place, StreamState};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
@@ -180,7 +180,7 @@ impl TimelineStage {
         if let Some(is_new) = class.span_fields.filter(|_| is_shown)
             && let Some(span) = SpanKey::of(&self.fields, origin.trace.key)
         {
-            self.store.spans.add(SpanEvent {
+            self.store.spans.add(SpanFieldsEvent {
                 span,
                 is_new,
                 parent: self.fields.parent,
@@ -228,12 +228,12 @@ impl TimelineStage {
             place,
             is_shown,
         };
-        let shown = Shown {
+        let output = KernelOutput {
             store: &self.store,
             tracks: &mut self.tracks,
             session,
         };
-        let (cpu, found) = self.kernels.show(&event, shown);
+        let (cpu, found) = self.kernels.show(&event, output);
         if let Some(stream) = self.stream(origin.stream.key) {
             stream.add_track(cpu);
             stream.has_switches |= matches!(kernel, KernelClass::Switch { .. });
@@ -338,7 +338,6 @@ impl TimelineStage {
         let is_own = process == environment.process || is_recording;
         let process_name = match environment.process_name.filter(|_| is_own) {
             Some(name) => name,
-            // Of a kernel this is the name of a thread.
             None if process.is_some() => &procname,
             None => "",
         };
@@ -536,7 +535,8 @@ impl Stage for TimelineStage {
             stream.tracks.push(track);
         }
         if let Some(begin) = loss.begin.filter(|_| stream.has_switches) {
-            self.kernels.lose(&stream.tracks, begin.get(), &self.store);
+            self.kernels
+                .forget_running(&stream.tracks, begin.get(), &self.store);
         }
         self.store.add_loss(&session, &stream.tracks, loss);
         Ok(())

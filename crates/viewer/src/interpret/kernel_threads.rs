@@ -63,11 +63,6 @@ impl<H: Eq + Hash + Clone> KernelThreads<H> {
         self.running.remove(&(host, cpu));
     }
 
-    /// Forgets a thread that is gone. Its number may be that of another one.
-    pub fn forget_thread(&mut self, host: H, thread: i64) {
-        self.processes.remove(&(host, thread));
-    }
-
     fn thread(&self, name: &str, host: &H, cpu: i64, fields: &impl KernelFields) -> Option<i64> {
         let of_event = match name {
             "sched_switch" => fields.number(&["prev_tid", "prev_pid"]),
@@ -81,6 +76,15 @@ impl<H: Eq + Hash + Clone> KernelThreads<H> {
 
     /// Learns which thread runs, and of which processes threads are.
     fn learn(&mut self, name: &str, host: &H, cpu: i64, fields: &impl KernelFields) {
+        // The number of a thread that is gone is used again.
+        let gone = match name {
+            "sched_process_fork" => fields.number(&["child_tid", "child_pid"]),
+            "sched_process_free" => fields.number(&["tid", "pid"]),
+            _ => None,
+        };
+        if let Some(gone) = gone {
+            self.processes.remove(&(host.clone(), gone));
+        }
         let of_thread = match name {
             "sched_switch" => {
                 if let Some(next) = fields.number(&["next_tid", "next_pid"]) {
@@ -147,6 +151,17 @@ mod tests {
         let state = Fields(vec![("tid", 5), ("pid", 4)]);
         threads.thread_of("lttng_statedump_process_state", &"h", 1, &state);
         assert_eq!(threads.process("h", 5), Some(4));
+        // perf does not say of which process a new thread is.
+        let fork = Fields(vec![("child_pid", 5)]);
+        threads.thread_of("sched_process_fork", &"h", 1, &fork);
+        assert_eq!(threads.process("h", 5), None);
+        let fork = Fields(vec![("child_tid", 5), ("child_pid", 3)]);
+        threads.thread_of("sched_process_fork", &"h", 1, &fork);
+        assert_eq!(threads.process("h", 5), Some(3));
+        threads.thread_of("sched_process_free", &"h", 1, &Fields(vec![("tid", 5)]));
+        assert_eq!(threads.process("h", 5), None);
+        threads.forget_running("h", 0);
+        assert_eq!(threads.thread_of("irq", &"h", 0, &none), None);
     }
 
     #[test]
