@@ -38,7 +38,7 @@ impl SpanKey {
 
 /// An event with fields of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SpanEvent {
+pub(super) struct SpanFieldsEvent {
     pub(super) span: SpanKey,
     /// Whether the span is a new one. Otherwise some of its fields became known.
     pub(super) is_new: bool,
@@ -61,10 +61,10 @@ pub(super) struct FoundSpan {
 
 /// The latest events with fields of spans.
 #[derive(Debug, Default)]
-pub(super) struct SpanLog(Mutex<VecDeque<SpanEvent>>);
+pub(super) struct SpanLog(Mutex<VecDeque<SpanFieldsEvent>>);
 
 impl SpanLog {
-    pub(super) fn add(&self, event: SpanEvent) {
+    pub(super) fn add(&self, event: SpanFieldsEvent) {
         let mut events = self.0.lock();
         if events.len() >= MAX_EVENTS {
             events.pop_front();
@@ -75,14 +75,14 @@ impl SpanLog {
     /// What is known of the span that had a key at a time.
     pub(super) fn find(&self, key: SpanKey, time: i64) -> FoundSpan {
         let events = self.0.lock();
-        let is_begin = |event: &SpanEvent, of: SpanKey| event.is_new && event.span == of;
+        let is_begin = |event: &SpanFieldsEvent, of: SpanKey| event.is_new && event.span == of;
         let begin = events
             .iter()
             .rposition(|event| is_begin(event, key) && event.time <= time);
         let Some(begin) = begin else {
             return FoundSpan::default();
         };
-        let ends = |event: &&SpanEvent| !is_begin(event, key);
+        let ends = |event: &&SpanFieldsEvent| !is_begin(event, key);
         let rest = events.iter().skip(begin + 1).take_while(ends);
         let of_span = rest.filter(|event| event.span == key);
         let all = events.iter().skip(begin).take(1).chain(of_span);
@@ -126,7 +126,7 @@ mod tests {
             process: Some(7),
             id,
         };
-        let event = |id, is_new, parent, time: i64| SpanEvent {
+        let event = |id, is_new, parent, time: i64| SpanFieldsEvent {
             span: key(id),
             is_new,
             parent,
@@ -167,7 +167,7 @@ mod tests {
         let log = SpanLog::default();
         let trace = TraceKey::fresh();
         for id in 0..2 * MAX_EVENTS as u64 {
-            log.add(SpanEvent {
+            log.add(SpanFieldsEvent {
                 span: SpanKey {
                     trace,
                     process: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ctf::decode::Event;
-use daemon::span_lines::SpanEvent as SpanStep;
+use daemon::span_lines::SpanEvent;
 use viewer::attach::{StreamInfo, TraceKey};
 use viewer::interpret::environment::Environment;
 use viewer::interpret::interpreted_fields::InterpretedFields;
@@ -86,9 +86,9 @@ impl ClassState {
             _ => name,
         };
         let kernel = is_kernel.then(|| KernelClass::of(class_name, &kind, event.trace()));
-        let span_fields = match SpanStep::of(class_name) {
-            Some((SpanStep::New, _)) => Some(true),
-            Some((SpanStep::Record, _)) => Some(false),
+        let span_fields = match SpanEvent::of(class_name) {
+            Some((SpanEvent::New, _)) => Some(true),
+            Some((SpanEvent::Record, _)) => Some(false),
             _ => None,
         };
         let is_function = matches!(kind, RecordKind::FunctionEntry | RecordKind::FunctionExit);
