@@ -106,7 +106,7 @@ impl RcloneServer {
     /// Starts the server, with TLS if there is a certificate.
     pub(crate) fn start(lab: &Lab, certificates: Option<&Certificates>) -> Self {
         let root = bucket_parent(lab, "rclone");
-        let mut command: Command = lab.command(peers::rclone());
+        let mut command: Command = lab.command(peers::RCLONE.path());
         command.args(["serve", "s3", "--addr", "127.0.0.1:0", "--auth-key"]);
         command.arg(format!("{},{}", KEYS.0, KEYS.1));
         if let Some(certificates) = certificates {

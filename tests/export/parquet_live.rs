@@ -159,7 +159,7 @@ fn tables_are_put_into_a_bucket() {
     let lab = Lab::new();
     let root = lab.directory("rclone");
     std::fs::create_dir(root.join("bucket")).unwrap();
-    let mut server = lab.command(peers::rclone());
+    let mut server = lab.command(peers::RCLONE.path());
     server.args([
         "serve",
         "s3",

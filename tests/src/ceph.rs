@@ -315,7 +315,7 @@ rgw frontends = beast endpoint={} tcp_nodelay=1
 
     /// Creates the bucket by rclone, because no program of Ceph does.
     fn create_bucket(&self) {
-        let mut command = self.lab.command(peers::rclone());
+        let mut command = self.lab.command(peers::RCLONE.path());
         let settings = [
             ("TYPE", "s3"),
             ("PROVIDER", "Ceph"),

@@ -38,7 +38,7 @@ pub const ERRORS: &str =
 #[must_use]
 pub fn open_output(lab: &Lab, name: &str, write: impl FnOnce(&str)) -> (Browser, Process) {
     let directory = lab.directory("page");
-    for entry in fs::read_dir(peers::perfetto_page()).unwrap() {
+    for entry in fs::read_dir(peers::PERFETTO.path()).unwrap() {
         let entry = entry.unwrap();
         symlink(entry.path(), directory.join(entry.file_name())).unwrap();
     }

@@ -109,7 +109,7 @@ const PANELS: [(&str, &[&str], &str); 6] = [
 fn no_panel_has_a_serious_fault_or_overflows_in_light_and_dark_on_screens_of_two_sizes() {
     let lab = Lab::new();
     let (_web, browser) = open(&lab);
-    browser.run(&fs::read_to_string(peers::axe()).unwrap());
+    browser.run(&fs::read_to_string(peers::AXE.path()).unwrap());
     let mut faults: Vec<String> = Vec::new();
     for size in SIZES {
         for scheme in ["light", "dark"] {

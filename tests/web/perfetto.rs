@@ -64,7 +64,7 @@ fn trace_of_a_range_opens_in_perfetto_with_every_event_that_the_json_sink_shows(
     let (lab, relay) = Relay::start_in_new_lab();
     let certificates = Certificates::create(&lab, "certificates");
     certificates.issue_server(&[HOST]);
-    let (_server, address) = serve(&lab, &peers::perfetto_page(), &certificates);
+    let (_server, address) = serve(&lab, &peers::PERFETTO.path(), &certificates);
     let agent = Agent::start(&lab, &relay);
     let web = Web::show(&lab, relay.live);
     let mut client = agent.open("perfetto");

