@@ -19,9 +19,9 @@ use viewer::time::Nanoseconds;
 
 use super::arrows::ArrowEnd;
 use super::locations::Locations;
-use super::packet_log::{LoggedPacket, PacketLog};
+use super::packet_log::PacketLog;
 use super::replay::{Events, Replay};
-use super::row::Row;
+use super::row::{EventPlace, Row};
 use super::span_log::SpanKey;
 use super::store::Store;
 
@@ -47,45 +47,55 @@ pub(super) struct Details {
     pub(super) arrows: Vec<ShownArrow>,
     /// The names of the spans of `tracing` around it, the outermost first.
     pub(super) parents: Vec<String>,
-    /// How many of the fields are of the payload.
-    #[serde(skip)]
-    own_fields: usize,
-    /// The span of `tracing` that it is of.
-    #[serde(skip)]
-    pub(super) span: Option<SpanKey>,
 }
 
-impl Details {
-    /// Adds what is known of the span of `tracing` of a row: its event says the id and the name
-    /// only.
-    pub(super) fn add_span(&mut self, row: &Row, store: &Store, log: &PacketLog) {
-        let Some(span) = self.span else {
-            return;
-        };
+/// What the packet of an event says of it.
+#[derive(Debug)]
+struct EventFacts {
+    fields: Vec<ShownField>,
+    /// How many of the fields are of the payload; these are first.
+    own_fields: usize,
+    json: String,
+    /// The span of `tracing` that it is of.
+    span: Option<SpanKey>,
+}
+
+/// What pages show of a row of a track.
+pub(super) fn row_details(row: &Row, track: u32, store: &Store, log: &PacketLog) -> Details {
+    let mut details = Details {
+        arrows: arrows_of(store, track, row),
+        ..Details::default()
+    };
+    let Some(facts) = event_facts(row.place, log) else {
+        return details;
+    };
+    details.json = facts.json;
+    // The event of a span of `tracing` says the id and the name only.
+    if let Some(span) = facts.span {
         let known = store.spans.find(span, row.start);
-        self.parents = known
-            .parents
-            .into_iter()
-            .map(|name| store.name_text(name))
-            .collect();
-        let mut fields = Vec::new();
+        let parents = known.parents.into_iter();
+        details.parents = parents.map(|name| store.name_text(name)).collect();
         for place in known.events.into_iter().filter(|place| *place != row.place) {
-            let Some(packet) = log.packet(place) else {
-                continue;
-            };
-            let recorded = event_details(&packet, place.event, &log.locations);
-            let is_own = |field: &ShownField| !OF_ALL_SPANS.contains(&&*field.name);
-            let own = recorded.own_fields.min(recorded.fields.len());
-            let room = MAX_FIELDS.saturating_sub(fields.len());
-            let own = recorded.fields.into_iter().take(own).filter(is_own);
-            fields.extend(own.take(room));
+            let recorded = event_facts(place, log);
+            details
+                .fields
+                .extend(recorded.into_iter().flat_map(span_fields));
+            details.fields.truncate(MAX_FIELDS);
         }
-        for field in &mut fields {
-            // It would not select the event that is shown.
-            field.filter = None;
-        }
-        self.fields.splice(0..0, fields);
     }
+    details.fields.extend(facts.fields);
+    details
+}
+
+/// The fields of a span of `tracing` in one of its events.
+fn span_fields(facts: EventFacts) -> impl Iterator<Item = ShownField> {
+    let own = facts.fields.into_iter().take(facts.own_fields);
+    let own = own.filter(|field| !OF_ALL_SPANS.contains(&&*field.name));
+    // A filter would not select the event that is shown.
+    own.map(|field| ShownField {
+        filter: None,
+        ..field
+    })
 }
 
 /// An arrow as pages are told of it.
@@ -118,7 +128,7 @@ impl From<ArrowEnd> for ShownEnd {
 }
 
 /// The arrows that begin or end within a row of a track.
-pub(super) fn arrows_of(store: &Store, track: u32, row: &Row) -> Vec<ShownArrow> {
+fn arrows_of(store: &Store, track: u32, row: &Row) -> Vec<ShownArrow> {
     let arrows = store.arrows.of(track, row.start, row.end());
     let shown = arrows.into_iter().filter_map(|arrow| {
         let from = store.track(arrow.from.track)?;
@@ -165,19 +175,21 @@ impl ShownField {
     }
 }
 
-/// The fields of an event of a packet, after what its addresses are. Empty if there is no such
-/// event.
-pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locations) -> Details {
+/// What the packet of an event says of it, first what its addresses are. `None` if the packet is no
+/// longer kept.
+fn event_facts(place: EventPlace, log: &PacketLog) -> Option<EventFacts> {
+    let packet = log.packet(place)?;
     let mut stage = OneEvent {
-        wanted: event,
+        wanted: place.event,
         next: 0,
         json: Vec::new(),
-        locations,
+        locations: &log.locations,
         fields: Vec::new(),
         own_fields: 0,
         span: None,
     };
-    let added = Replay::new(false).add(packet, &mut stage);
+    // A new one for each event: it stops within the packet.
+    let added = Replay::new(false).add(&packet, &mut stage);
     // What cannot be decoded has been reported when it was decoded first, but the file of a
     // recording may have changed since.
     if let Err(error) = added {
@@ -188,16 +200,14 @@ pub(super) fn event_details(packet: &LoggedPacket, event: u32, locations: &Locat
         });
     }
     let json = String::from_utf8(stage.json).unwrap_or_default();
-    Details {
+    Some(EventFacts {
         fields: stage.fields,
-        arrows: Vec::new(),
-        parents: Vec::new(),
         own_fields: stage.own_fields,
         span: stage.span,
         json: Some(json)
             .filter(|json| json.len() <= MAX_JSON_BYTES)
             .unwrap_or_default(),
-    }
+    })
 }
 
 /// The fields of an event that is an object of JSON.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use viewer::filter::Filter;
 
-use super::details::{arrows_of, event_details};
+use super::details::row_details;
 use super::download;
 use super::matches::{FilterThread, PageFilter};
 use super::packet_log::PacketLog;
@@ -104,15 +104,8 @@ impl PageState {
                     let rows = track.rows.lock();
                     rows.row(rows.number_of(row)).copied()
                 });
-                let place = row.map(|row| row.place);
-                let packet = place.and_then(|place| Some((log.packet(place)?, place.event)));
-                let mut details = packet
-                    .map(|(packet, event)| event_details(&packet, event, &log.locations))
-                    .unwrap_or_default();
-                if let Some(row) = row {
-                    details.arrows = arrows_of(store, track, &row);
-                    details.add_span(&row, store, log);
-                }
+                let details = row.map(|row| row_details(&row, track, store, log));
+                let details = details.unwrap_or_default();
                 Some(Reply::Details { number, details })
             }
             Request::Search {
