@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 
 use crate::Value;
 use crate::format::SeverityClass;
-use crate::memory::now;
 use crate::thread::{return_ring, thread_id};
 use crate::thread_ring::ThreadRing;
 
@@ -42,7 +41,7 @@ impl EventWriter {
             return None;
         };
         // After the position: the order of timestamps is that of positions.
-        let timestamp = now();
+        let timestamp = ring.read_clock();
         if timestamp >= ring.next_clock_sample {
             ring.process.sample_clock();
             ring.next_clock_sample = timestamp.saturating_add(CLOCK_SAMPLE_INTERVAL);

@@ -9,7 +9,12 @@
 //! | `TRACE_RING` | `off`, `discard` or `overwrite` | `discard` |
 //! | `TRACE_RING_SIZE` | bytes of a ring, with `K` or `M`; rounded up to a power of two | `1M` |
 //! | `TRACE_RING_FILTER` | [directives](filter::Filter::parse) as in `RUST_LOG` | `info` |
+//! | `TRACE_RING_CLOCK` | `monotonic` or `counter` | `monotonic` |
 //! | `TRACE_RING_DIR` | the run directory | `$XDG_RUNTIME_DIR/ring`, else `/run/ring` |
+//!
+//! With `counter` the time of an event is computed from the processor's counter, where the kernel
+//! computes its own from it: an event takes 10 ns less, its time differs from CLOCK_MONOTONIC by up
+//! to a microsecond, and may be before memory accesses in front of the event are complete.
 //!
 //! A full ring keeps the oldest events with `discard`, and the newest with `overwrite`.
 //! When no ring can be made, the program runs on without tracing, after one line on stderr.
@@ -23,6 +28,7 @@ mod busy;
 mod c_api;
 mod call_site;
 mod classes;
+mod clock;
 mod event_writer;
 pub mod filter;
 pub mod format;

@@ -1,5 +1,5 @@
-//! Memory that this process shares with others, or with itself across a fork: the only module with
-//! `unsafe` code.
+//! Memory that this process shares with others, or with itself across a fork. Only this module, the
+//! clock's source and the functions for C have `unsafe` code.
 //!
 //! Everything here is sound to use from safe code. References into a mapping are to atomics, or
 //! live no longer than an exclusive borrow of the mapping's owner. Other processes see the files
@@ -16,7 +16,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
-use libc::{clock_gettime, pthread_atfork, timespec};
+use libc::pthread_atfork;
 use rustix::io;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::thread::futex;
@@ -484,24 +484,6 @@ static LOCK_FD: AtomicI32 = AtomicI32::new(-1);
 /// Device and inode of the locked file: the program may have closed the descriptor, and the number
 /// may be another file.
 static LOCK_FILE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-
-/// Returns the time by CLOCK_MONOTONIC in nanoseconds. The C library's call costs 4 ns less than
-/// that of `rustix`, which is a tenth of an event.
-#[inline]
-pub(crate) fn now() -> u64 {
-    let mut time = timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to a value of the type that the call fills. It cannot fail for this
-    // clock.
-    unsafe { clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    // Neither is negative on this clock.
-    u64::try_from(time.tv_sec)
-        .unwrap_or_default()
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(u64::try_from(time.tv_nsec).unwrap_or_default())
-}
 
 /// Wakes the threads that wait for a new filter in the process whose file `control` this is. To be
 /// called after the generation has been changed. The file may be hostile: nothing of it is read

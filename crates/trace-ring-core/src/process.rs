@@ -7,12 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::classes::ClassTable;
+use crate::clock::CounterClock;
+use crate::clock::source::now;
 use crate::filter::Filter;
 use crate::format::{
     Control, EventClass, META_CLOCK_OFFSET_OFFSET, META_COMMITTED_OFFSET, META_LOST_OFFSET,
     MetaHeader,
 };
-use crate::memory::{FilterWords, now};
+use crate::memory::FilterWords;
 use crate::process_directory::ProcessDirectory;
 use crate::settings::Settings;
 
@@ -23,6 +25,8 @@ pub(crate) struct Process {
     pub(crate) generation: u32,
     pub(crate) settings: Settings,
     pub(crate) directory: ProcessDirectory,
+    /// `None`: events have the time of the clock call.
+    pub(crate) clock: Option<CounterClock>,
     classes: Mutex<ClassTable>,
     filter: Mutex<FilterState>,
 }
@@ -77,8 +81,10 @@ impl Process {
         let name = format!("{}-{}-{suffix}", header.pid, header.start_ticks);
         let (directory, meta) =
             ProcessDirectory::create(&settings.run_directory, &name, &header, &control)?;
+        let clock = settings.wants_counter.then(CounterClock::of_system);
         Ok(Self {
             generation,
+            clock: clock.flatten(),
             settings,
             directory,
             classes: Mutex::new(ClassTable::new(meta)),

@@ -129,6 +129,12 @@ fn create() -> u32 {
         rings: Rings::default(),
     }));
     let process = &producer.process;
+    if process.settings.wants_counter && process.clock.is_none() {
+        report::report(
+            "TRACE_RING_CLOCK=counter: the kernel does not use the processor's counter for its \
+             clock; using monotonic",
+        );
+    }
     FILTER.set(FilterWords::of(&process.directory.control));
     PRODUCER.set(producer);
     #[cfg(feature = "tracing")]

@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use rustix::thread::gettid;
 
+use crate::clock::source::now;
 use crate::format::{RING_STATE_ENDED, SeverityClass};
-use crate::memory::now;
 use crate::process::{Process, lock, pad_name};
 use crate::protocol::RingWriter;
 use crate::report::report;
@@ -143,6 +143,8 @@ fn create_ring(
         class,
         number: header.number,
         next_clock_sample: 0,
+        clock: process.clock.as_ref(),
+        last_time: header.created,
         writer: RingWriter::new(memory, &header),
     }))
 }

@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     /// `None`: tracing is off.
     pub(crate) mode: Option<Mode>,
     pub(crate) sub_buffer_size: u32,
+    /// Times come from the processor's counter where they can.
+    pub(crate) wants_counter: bool,
     /// Directives that [`Filter`] can read.
     pub(crate) directives: String,
     /// Parent of the process directories.
@@ -63,6 +65,16 @@ impl Settings {
                 Some(Mode::Discard)
             }
         };
+        let wants_counter = match text("TRACE_RING_CLOCK").as_deref() {
+            None | Some("monotonic") => false,
+            Some("counter") => true,
+            Some(other) => {
+                warnings.push(format!(
+                    "TRACE_RING_CLOCK={other}: not monotonic or counter; using monotonic"
+                ));
+                false
+            }
+        };
         let ring_size = text("TRACE_RING_SIZE").map_or(DEFAULT_RING_SIZE, |size| {
             parse_size(&size).unwrap_or_else(|| {
                 warnings.push(format!("TRACE_RING_SIZE={size}: not a size; using 1M"));
@@ -89,6 +101,7 @@ impl Settings {
         Self {
             mode,
             sub_buffer_size: sub_buffer_size.unwrap_or_default(),
+            wants_counter,
             directives,
             run_directory,
             warnings,
@@ -140,6 +153,7 @@ mod tests {
     fn defaults_are_discard_info_and_one_mebibyte() {
         let settings = settings(&[]);
         assert_eq!(settings.mode, Some(Mode::Discard));
+        assert!(!settings.wants_counter);
         assert_eq!(settings.directives, "info");
         assert_eq!(
             settings.ring_header(0, SeverityClass::Normal).data_size(),
@@ -188,10 +202,12 @@ mod tests {
         let wrong = [
             ("TRACE_RING", "loud"),
             ("TRACE_RING_SIZE", "big"),
+            ("TRACE_RING_CLOCK", "sundial"),
             ("TRACE_RING_FILTER", "a=b"),
         ];
         let settings = settings(&wrong);
-        assert_eq!(settings.warnings.len(), 3);
+        assert_eq!(settings.warnings.len(), 4);
+        assert!(!settings.wants_counter);
         assert_eq!(
             (settings.mode, settings.directives.as_str()),
             (Some(Mode::Discard), "info")

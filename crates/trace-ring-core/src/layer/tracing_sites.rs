@@ -75,7 +75,7 @@ impl TracingSite {
             .unwrap_or_else(|| self.add_shape(kind, buffer));
         if let Some(mut event) = shape.call_site.begin(&shape.types, buffer.bytes().len()) {
             event.put_raw(buffer.bytes());
-            event.commit();
+            event.commit_in_place();
         }
     }
 

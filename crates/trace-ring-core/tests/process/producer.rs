@@ -22,7 +22,12 @@ impl Producer {
         let directory = tempfile::tempdir().unwrap();
         let program = std::env::current_exe().unwrap();
         let mut command = Command::new(program);
-        for name in ["TRACE_RING", "TRACE_RING_SIZE", "TRACE_RING_FILTER"] {
+        for name in [
+            "TRACE_RING",
+            "TRACE_RING_SIZE",
+            "TRACE_RING_FILTER",
+            "TRACE_RING_CLOCK",
+        ] {
             command.env_remove(name);
         }
         let mut child = command

@@ -44,6 +44,31 @@ fn every_kind_of_value_is_read_back() {
 }
 
 #[test]
+fn times_from_the_counter_are_those_of_the_clock() {
+    const MAX_ERROR: u64 = 1_000;
+    let variables = [
+        ("TRACE_RING_CLOCK", "counter"),
+        ("TRACE_RING_FILTER", "debug"),
+        ("TRACE_RING_SIZE", "16M"),
+    ];
+    let mut producer = Producer::start("times", &variables);
+    producer.finish();
+    let process = producer.read();
+    assert_eq!((process.rings.len(), process.lost()), (2, 0));
+    // The reader has compared each event with the one before it in its ring.
+    let mut events: Vec<&Event> = process.rings.iter().flat_map(|ring| &ring.events).collect();
+    events.sort_by_key(|event| event.number("before"));
+    for pair in events.windows(2) {
+        let (before, after) = (pair[0].number("before"), pair[1].number("before"));
+        let time = pair[0].timestamp;
+        assert!(
+            (before - MAX_ERROR..=after + MAX_ERROR).contains(&time),
+            "{before} {time} {after}"
+        );
+    }
+}
+
+#[test]
 fn a_call_site_in_a_generic_function_has_a_class_for_each_type() {
     let mut producer = Producer::start("generic", &[]);
     producer.finish();

@@ -6,7 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Barrier;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use trace_ring_core::format::FieldType;
 use trace_ring_core::{CallSite, EventWriter, FieldTypes, Severity, Value, event};
 
@@ -21,6 +23,7 @@ fn run() {
         "emit" => emit(number("COUNT")),
         "emit-in-steps" => emit_in_steps(number("STEPS"), number("COUNT")),
         "kinds" => every_kind_of_value(),
+        "times" => times_of_clock(),
         "debug-noise" => debug_noise(),
         "sequential-threads" => sequential_threads(),
         "late" => events_of_destructors(),
@@ -51,6 +54,29 @@ fn say(line: &str) {
 /// Waits for `Producer::go_on`, or for the end of standard input.
 fn wait() {
     let _ = std::io::stdin().read(&mut [0]).unwrap();
+}
+
+/// Returns CLOCK_MONOTONIC in nanoseconds.
+fn clock() -> u64 {
+    let time = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
+    u64::try_from(time.as_nanos()).unwrap()
+}
+
+fn times_of_clock() {
+    let begin = clock();
+    for n in 0..100_000_u64 {
+        let before = clock();
+        if n % 2 == 0 {
+            event!(Info, "info", before = before);
+        } else {
+            event!(Debug, "debug", before = before);
+        }
+        // Enough for the counter to be used.
+        if before > begin + 20_000_000 {
+            break;
+        }
+    }
+    event!(Info, "end", before = clock());
 }
 
 fn tick(thread: u32, n: u64) {
