@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sample::{ClockOffset, ClockSample};
-use crate::track::OffsetTrack;
+use crate::track::{ClockTrack, OffsetTrack};
 
 /// Clocks as nodes, and their comparisons as edges. A node names a clock and what it counts from:
 /// the start of a host (`boot_id`).
 #[derive(Debug, Clone)]
-pub struct ClockGraph<K> {
+pub struct ClockGraph<K, T = OffsetTrack> {
     /// For each clock the clocks that it was compared with.
-    tracks: BTreeMap<K, BTreeMap<K, OffsetTrack>>,
+    tracks: BTreeMap<K, BTreeMap<K, T>>,
 }
 
-impl<K> Default for ClockGraph<K> {
+impl<K, T> Default for ClockGraph<K, T> {
     fn default() -> Self {
         Self {
             tracks: BTreeMap::new(),
@@ -29,8 +29,23 @@ impl<K: Ord + Clone> ClockGraph<K> {
         self.track(there, here).add(reversed);
     }
 
+    fn track(&mut self, here: &K, there: &K) -> &mut OffsetTrack {
+        let tracks = self.tracks.entry(here.clone()).or_default();
+        tracks.entry(there.clone()).or_default()
+    }
+}
+
+impl<K: Ord + Clone, T: ClockTrack> ClockGraph<K, T> {
+    /// Sets what is known of the clock `here`, beside `there`, and the same the other way round.
+    pub fn insert(&mut self, here: &K, there: &K, [track, reversed]: [T; 2]) {
+        for (from, to, track) in [(here, there, track), (there, here, reversed)] {
+            let tracks = self.tracks.entry(from.clone()).or_default();
+            tracks.insert(to.clone(), track);
+        }
+    }
+
     /// Returns the comparisons of a clock, each with the other clock.
-    pub fn tracks_of(&self, node: &K) -> impl Iterator<Item = (&K, &OffsetTrack)> {
+    pub fn tracks_of(&self, node: &K) -> impl Iterator<Item = (&K, &T)> {
         self.tracks.get(node).into_iter().flatten()
     }
 
@@ -70,10 +85,5 @@ impl<K: Ord + Clone> ClockGraph<K> {
                 }
             }
         }
-    }
-
-    fn track(&mut self, here: &K, there: &K) -> &mut OffsetTrack {
-        let tracks = self.tracks.entry(here.clone()).or_default();
-        tracks.entry(there.clone()).or_default()
     }
 }

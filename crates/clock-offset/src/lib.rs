@@ -1,11 +1,13 @@
-//! How far clocks of several hosts are apart at any time, from samples, and how wrong that may be.
+//! How far clocks of several hosts are apart at any time, from samples or from packets, and how
+//! wrong that may be.
 //!
 //! All clocks here are monotonic ones (`CLOCK_MONOTONIC`), which are never set. A [`ClockSample`]
 //! compares two of them, an [`OffsetTrack`] has the samples of one pair, and a [`ClockGraph`]
 //! relates clocks that were compared with the same third one. The events `clock:sample` of
-//! `consumer` are such samples (`doc/consumer.md`).
+//! `consumer` are such samples (`doc/consumer.md`). A [`PacketTrack`] needs no samples, but packets
+//! that the hosts have sent to each other, and assumes more: `packets.rs` says what.
 //!
-//! # The bound
+//! # The bound of samples
 //!
 //! Let `o(t)` be the true offset of two clocks. Sample `i` says that `o` was within `e_i` of `x_i`
 //! at `t_i`. Two assumptions are made:
@@ -42,9 +44,12 @@
 //! stated interval contains what follows from either piece.
 
 mod graph;
+mod hull;
+mod packets;
 mod sample;
 mod track;
 
 pub use graph::ClockGraph;
+pub use packets::{PacketTimes, PacketTrack, PacketTrackError};
 pub use sample::{ClockOffset, ClockSample};
-pub use track::{MAX_DRIFT, OffsetTrack, RATE_BAND};
+pub use track::{ClockTrack, MAX_DRIFT, OffsetTrack, RATE_BAND};

@@ -43,8 +43,11 @@ pub struct ClockOffset {
 impl ClockOffset {
     /// The offset that contains all of both.
     pub(crate) fn hull(self, other: Self) -> Self {
-        let low = self.low().min(other.low());
-        let high = self.high().max(other.high());
+        Self::between(self.low().min(other.low()), self.high().max(other.high()))
+    }
+
+    /// The offset that contains all from `low` to `high`.
+    pub(crate) fn between(low: i128, high: i128) -> Self {
         Self {
             ahead: saturate((low + high) / 2),
             // Rounded up, and with the rounding of the middle.

@@ -18,6 +18,14 @@ const MIN_STEP: u64 = 1_000_000;
 const BILLION: i128 = 1_000_000_000;
 
 /// The offset of one clock from another over time.
+pub trait ClockTrack {
+    /// Returns the offset at a time of the first clock. None if nothing is known of it.
+    fn offset_at(&self, time: i64) -> Option<ClockOffset>;
+    /// Returns the times of the first clock at which the offset bends.
+    fn bends(&self) -> impl Iterator<Item = i64>;
+}
+
+/// The offset of one clock from another, from samples.
 #[derive(Debug, Clone, Default)]
 pub struct OffsetTrack {
     pieces: Vec<Piece>,
@@ -46,9 +54,28 @@ impl OffsetTrack {
         self.pieces.iter().flat_map(|piece| &piece.samples)
     }
 
-    /// Returns the times at which the offset bends: those of the samples, and beside a jump the
-    /// moments after the sample before it and before the sample after it.
-    pub fn bends(&self) -> impl Iterator<Item = i64> {
+    /// Returns the number of pieces. The offset may have jumped from each to the next.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Adds a sample that is not earlier than any other.
+    fn append(&mut self, sample: ClockSample) {
+        let last = self.pieces.last_mut();
+        match last.filter(|piece| piece.last().is_some_and(|last| is_continued(last, &sample))) {
+            Some(piece) => piece.append(sample),
+            None => self.pieces.push(Piece {
+                samples: vec![sample],
+            }),
+        }
+    }
+}
+
+impl ClockTrack for OffsetTrack {
+    /// Returns the times of the samples, and beside a jump the moments after the
+    /// sample before it and before the sample after it.
+    fn bends(&self) -> impl Iterator<Item = i64> {
         self.pieces.iter().flat_map(|piece| {
             let before = piece.first().map(|first| first.time.saturating_sub(1));
             let after = piece.last().map(|last| last.time.saturating_add(1));
@@ -57,15 +84,7 @@ impl OffsetTrack {
         })
     }
 
-    /// Returns the number of pieces. The offset may have jumped from each to the next.
-    #[must_use]
-    pub fn pieces(&self) -> usize {
-        self.pieces.len()
-    }
-
-    /// Returns the offset at a time of the first clock. None without a sample.
-    #[must_use]
-    pub fn offset_at(&self, time: i64) -> Option<ClockOffset> {
+    fn offset_at(&self, time: i64) -> Option<ClockOffset> {
         let begun = |piece: &Piece| piece.first().is_some_and(|first| first.time <= time);
         let next = self.pieces.partition_point(begun);
         let before = next.checked_sub(1).and_then(|place| self.pieces.get(place));
@@ -77,17 +96,6 @@ impl OffsetTrack {
             (Some(piece), Some(next)) => {
                 Some(piece.offset_at(time)?.hull(next.before_first(time)?))
             }
-        }
-    }
-
-    /// Adds a sample that is not earlier than any other.
-    fn append(&mut self, sample: ClockSample) {
-        let last = self.pieces.last_mut();
-        match last.filter(|piece| piece.last().is_some_and(|last| is_continued(last, &sample))) {
-            Some(piece) => piece.append(sample),
-            None => self.pieces.push(Piece {
-                samples: vec![sample],
-            }),
         }
     }
 }

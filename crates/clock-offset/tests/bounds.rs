@@ -9,7 +9,7 @@
     reason = "numbers of a simulation"
 )]
 
-use clock_offset::{ClockGraph, ClockOffset, ClockSample, OffsetTrack};
+use clock_offset::{ClockGraph, ClockOffset, ClockSample, ClockTrack, OffsetTrack};
 use fastrand::Rng;
 
 const SEEDS: u64 = 1000;
