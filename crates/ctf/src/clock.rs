@@ -1,5 +1,6 @@
 //! Clocks: how timestamps move the clock of a stream, and which time its cycles mean.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::model::Clock;
@@ -29,13 +30,13 @@ pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
 
 /// The conversion from the cycles of a clock to nanoseconds since its origin, which is 1970 if the
 /// clock is absolute.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Timescale {
     /// Nanoseconds from the origin, or from the far seconds, to the clock's zero.
     base: i64,
     frequency: u64,
     far_seconds: i64,
-    corrections: Option<&'static TimeCorrections>,
+    corrections: Option<Arc<TimeCorrections>>,
 }
 
 /// By how much times are changed at a time.
@@ -45,6 +46,8 @@ pub struct TimeCorrection {
     pub time: i64,
     /// Nanoseconds that are added to it.
     pub ahead: i64,
+    /// By how much the corrected times from this one to the next may be wrong, in nanoseconds.
+    pub error: u64,
 }
 
 /// Corrections of times: linear between the given ones, and constant outside.
@@ -63,6 +66,7 @@ struct CorrectionPoint {
     ahead: i64,
     /// Change of `ahead` per nanosecond until the next point.
     slope: f64,
+    error: u64,
 }
 
 impl TimeCorrections {
@@ -73,6 +77,7 @@ impl TimeCorrections {
         let outside = |time, edge: Option<&TimeCorrection>| TimeCorrection {
             time,
             ahead: edge.map_or(0, |edge| edge.ahead),
+            error: 0,
         };
         let first = outside(i64::MIN, corrections.first());
         let last = outside(i64::MAX, corrections.last());
@@ -82,11 +87,13 @@ impl TimeCorrections {
             time: point.time,
             ahead: point.ahead,
             slope: slope(point, next),
+            error: point.error,
         });
         let end = CorrectionPoint {
             time: last.time,
             ahead: last.ahead,
             slope: 0.0,
+            error: 0,
         };
         Self {
             points: points.chain([end]).collect(),
@@ -94,14 +101,28 @@ impl TimeCorrections {
         }
     }
 
+    /// Returns the time that is meant by a time, in nanoseconds since the origin. None if it is out
+    /// of range.
     #[inline]
-    fn correct(&self, time: i64) -> Option<i64> {
+    #[must_use]
+    pub fn corrected(&self, time: i64) -> Option<i64> {
         let place = self.last.load(Ordering::Relaxed);
         let point = match self.points.get(place..place + 2) {
             Some([point, next]) if (point.time..next.time).contains(&time) => point,
             _ => self.find(time)?,
         };
         time.checked_add(point.ahead.checked_add(point.rise_until(time))?)
+    }
+
+    /// Returns by how much the corrected time may be wrong, in nanoseconds. None before the first
+    /// and after the last correction, where nothing is known.
+    #[must_use]
+    pub fn error(&self, time: i64) -> Option<u64> {
+        let next = self.points.partition_point(|point| point.time <= time);
+        // The first two and the last two are those of all other times.
+        let place = next.checked_sub(1).filter(|place| *place > 0)?;
+        let known = self.points.get(..self.points.len() - 2)?;
+        known.get(place).map(|point| point.error)
     }
 
     #[cold]
@@ -120,6 +141,10 @@ impl PartialEq for TimeCorrections {
     }
 }
 
+/// Among numbers of this size there are only integers: what is added to it is rounded. Unlike
+/// `round_ties_even`, this is no call on all processors. Exact up to 26 days.
+const ROUNDING: f64 = 6_755_399_441_055_744.0;
+
 impl CorrectionPoint {
     #[expect(
         clippy::cast_precision_loss,
@@ -129,7 +154,7 @@ impl CorrectionPoint {
     fn rise_until(&self, time: i64) -> i64 {
         let rise = time.wrapping_sub(self.time) as f64 * self.slope;
         // To the nearest: a clock that is held back, at the slope of -1, must not go back.
-        rise.round_ties_even() as i64
+        ((rise + ROUNDING) - ROUNDING) as i64
     }
 }
 
@@ -190,16 +215,25 @@ impl Timescale {
     pub fn nanoseconds(&self, cycles: u64) -> Option<i64> {
         let time = cycles_to_nanoseconds(cycles, self.frequency)?;
         let time = self.base.checked_add(time)?;
-        match self.corrections {
+        match &self.corrections {
             None => Some(time),
-            Some(corrections) => corrections.correct(time),
+            Some(corrections) => corrections.corrected(time),
         }
     }
 
+    /// By how much the [time](Self::nanoseconds) of a clock value may be wrong, in nanoseconds.
+    /// `None` if nothing is known of that.
+    #[must_use]
+    pub fn error(&self, cycles: u64) -> Option<u64> {
+        let time = cycles_to_nanoseconds(cycles, self.frequency)?;
+        let time = self.base.checked_add(time)?;
+        self.corrections.as_ref()?.error(time)
+    }
+
     /// Corrects times, if the clock's zero is near the origin.
-    pub(crate) fn set_corrections(&mut self, corrections: &'static TimeCorrections) {
+    pub(crate) fn set_corrections(&mut self, corrections: &Arc<TimeCorrections>) {
         if self.far_seconds == 0 {
-            self.corrections = Some(corrections);
+            self.corrections = Some(Arc::clone(corrections));
         }
     }
 }
@@ -260,17 +294,23 @@ mod tests {
     #[test]
     fn corrections_are_linear_between_points_and_keep_times_in_order() {
         let points = [(1000, 500), (2000, -500), (3000, 500)];
-        let points = points.map(|(time, ahead)| TimeCorrection { time, ahead });
-        let corrections: &'static TimeCorrections = Box::leak(TimeCorrections::new(&points).into());
+        let points = points.map(|(time, ahead)| TimeCorrection {
+            time,
+            ahead,
+            error: time.unsigned_abs() / 100,
+        });
+        let corrections = Arc::new(TimeCorrections::new(&points));
         let mut scale = Timescale::new(&clock(NANOSECONDS, 0, 0)).unwrap();
-        scale.set_corrections(corrections);
+        scale.set_corrections(&corrections);
         let at = |cycles| scale.nanoseconds(cycles).unwrap();
         assert_eq!([0, 1000, 1500, 2000].map(at), [500, 1500, 1500, 1500]);
         assert_eq!([2250, 3000, 4000].map(at), [2000, 3500, 4500]);
         assert!((0..4000).map(at).is_sorted());
         assert!((0..4000).rev().map(at).rev().is_sorted());
+        let errors = [999, 1000, 1999, 2000, 2999, 3000].map(|cycles| scale.error(cycles));
+        assert_eq!(errors, [None, Some(10), Some(10), Some(20), Some(20), None]);
         let mut far = Timescale::new(&clock(1000, i64::MAX, 0)).unwrap();
-        far.set_corrections(corrections);
+        far.set_corrections(&corrections);
         assert_eq!(far.nanoseconds(1), Some(1_000_000));
     }
 

@@ -7,6 +7,7 @@ use super::fields::Fields;
 use super::run::Cursor;
 use super::visit::Visitor;
 use super::walk::Walk;
+use crate::clock::Timescale;
 use crate::metadata::{EventClass, StreamClass, Trace};
 use crate::model::Scope;
 
@@ -60,7 +61,14 @@ impl<'a> Event<'a> {
     #[inline]
     #[must_use]
     pub fn time(&self) -> Option<i64> {
-        self.stream.timescale?.nanoseconds(self.cycles)
+        self.stream.timescale.as_ref()?.nanoseconds(self.cycles)
+    }
+
+    /// By how much the time of the event may be wrong, in nanoseconds; `None` if nothing is known
+    /// of that, as where times are not corrected.
+    #[must_use]
+    pub fn time_error(&self) -> Option<u64> {
+        self.stream.timescale.as_ref()?.error(self.cycles)
     }
 
     /// The time of the event in nanoseconds since the clock's origin, however far that is.
@@ -76,7 +84,10 @@ impl<'a> Event<'a> {
     #[inline]
     #[must_use]
     pub fn far_seconds(&self) -> i64 {
-        self.stream.timescale.map_or(0, |scale| scale.far_seconds())
+        self.stream
+            .timescale
+            .as_ref()
+            .map_or(0, Timescale::far_seconds)
     }
 
     /// Shows all that is visible: the packet's context, the common and the event's own context, and

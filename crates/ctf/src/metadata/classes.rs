@@ -100,8 +100,8 @@ impl StreamClass {
 
     /// The conversion from cycles to nanoseconds; `None` if its events have no time.
     #[must_use]
-    pub fn timescale(&self) -> Option<Timescale> {
-        self.timescale
+    pub fn timescale(&self) -> Option<&Timescale> {
+        self.timescale.as_ref()
     }
 
     /// The structure that each packet has after its header; `None` if it is not declared.

@@ -33,6 +33,7 @@ pub use trace::Trace;
 pub use warning::{Deviation, Warning};
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use self::packets::Unpacker;
 use crate::clock::TimeCorrections;
@@ -201,8 +202,9 @@ impl Metadata {
         &self.trace
     }
 
-    /// Corrects the times of all streams that are declared. The cycles of events stay as they are.
-    pub fn correct_times(&mut self, corrections: &'static TimeCorrections) {
+    /// Corrects the times of all streams, also of those that are declared later. The cycles of
+    /// events stay as they are.
+    pub fn correct_times(&mut self, corrections: Arc<TimeCorrections>) {
         self.trace.correct_times(corrections);
     }
 

@@ -46,6 +46,8 @@ pub struct Trace {
     has_stream_ids: bool,
     /// Clocks that the packet header moves.
     header_clocks: MovedClocks,
+    /// By how much the times of all streams are changed.
+    corrections: Option<Arc<TimeCorrections>>,
     pub(crate) streams: BTreeMap<u64, StreamClass>,
     trace_slots: Slots,
     fields_left: FieldsLeft,
@@ -225,19 +227,20 @@ impl Trace {
         let timescale = self.timescale(clock, at)?;
         for stream in self.streams.values_mut().filter(|stream| stream.unmapped) {
             stream.clock = clock;
-            stream.timescale = timescale;
+            stream.timescale.clone_from(&timescale);
         }
         Ok(())
     }
 
-    pub(super) fn correct_times(&mut self, corrections: &'static TimeCorrections) {
+    pub(super) fn correct_times(&mut self, corrections: Arc<TimeCorrections>) {
         let scales = self
             .streams
             .values_mut()
             .map(|stream| &mut stream.timescale);
         for scale in scales.flatten() {
-            scale.set_corrections(corrections);
+            scale.set_corrections(&corrections);
         }
+        self.corrections = Some(corrections);
     }
 
     fn declare_stream(&mut self, draft: StreamDraft) -> Result<(), MetadataError> {
@@ -378,13 +381,14 @@ impl Trace {
             StreamClock::Declared(place) => self.clocks.get(place),
         };
         let Some(clock) = clock else { return Ok(None) };
-        match Timescale::new(clock) {
-            Some(scale) => Ok(Some(scale)),
-            None => {
-                let what = format!("the offset of clock {} is out of range", clock.name);
-                Err(MetadataError::text(at, what))
-            }
+        let Some(mut scale) = Timescale::new(clock) else {
+            let what = format!("the offset of clock {} is out of range", clock.name);
+            return Err(MetadataError::text(at, what));
+        };
+        if let Some(corrections) = &self.corrections {
+            scale.set_corrections(corrections);
         }
+        Ok(Some(scale))
     }
 
     fn declare_event(&mut self, draft: EventDraft) -> Result<(), MetadataError> {

@@ -71,7 +71,7 @@ impl StreamEvents {
             }),
             reader: StreamReader::new(stream),
             keeps_file_open,
-            timescale: class.and_then(|class| class.timescale()),
+            timescale: class.and_then(|class| class.timescale().cloned()),
             decoder: StreamDecoder::new(),
             packet: Vec::new(),
             context: None,
@@ -84,7 +84,7 @@ impl StreamEvents {
     /// The time of the next packet's begin in nanoseconds: the packet need not be read before.
     pub(super) fn begin(&self) -> i64 {
         let begin = self.reader.peek().and_then(|packet| packet.begin);
-        let begin = begin.zip(self.timescale);
+        let begin = begin.zip(self.timescale.as_ref());
         let begin = begin.and_then(|(begin, scale)| scale.nanoseconds(begin));
         // A packet that does not say its begin is read first of all, because it may hold the first
         // event.
@@ -154,7 +154,7 @@ impl StreamEvents {
             }
         };
         let class = trace.stream(head.stream_class);
-        self.timescale = class.and_then(|class| class.timescale());
+        self.timescale = class.and_then(|class| class.timescale().cloned());
         let losses = self.decoder.losses();
         match losses.events {
             Some(LostEvents::Count(events)) => {
@@ -176,7 +176,7 @@ impl StreamEvents {
         match found {
             Ok(true) => {
                 let cycles = self.decoder.cycles();
-                let time = match self.timescale {
+                let time = match &self.timescale {
                     Some(scale) => scale.nanoseconds(cycles),
                     // Events without time come first, in the order of their stream.
                     None => Some(i64::MIN),
@@ -224,7 +224,7 @@ impl StreamEvents {
         let packet_context = self.context.get_or_insert_with(|| Arc::new(context));
         let class = event.class();
         Some(Ok(Event {
-            time: self.timescale.map(|_| time),
+            time: self.timescale.as_ref().map(|_| time),
             cycles: Timestamp(event.cycles()),
             name: class.name.clone().unwrap_or_else(|| "".into()),
             log_level: class.log_level(),
