@@ -4,6 +4,7 @@
 //! the lines of spans: [`background`] (daemonize), [`signals`] (SIGTERM, SIGINT and SIGHUP),
 //! [`fd_limit`], [`logging`] with `line_format` and `syslog`, [`notify`] (readiness, for a service
 //! manager or the parent process), [`output`] (text for users), [`error_text`] (errors for users),
+//! [`named_file`] (which file an error is of),
 //! [`memory`] (returned to the system), [`host_clock`] (the clocks of the system), and as users
 //! write them [`endpoint`] (addresses to listen on), [`mod@size`] (numbers of bytes), [`duration`]
 //! and [`durability`]. [`checkup`] is what `doctor` commands share. [`connection_limit`] keeps
@@ -25,6 +26,7 @@ pub mod host_clock;
 mod line_format;
 pub mod logging;
 pub mod memory;
+pub mod named_file;
 pub mod notify;
 pub mod open_spans;
 pub mod output;

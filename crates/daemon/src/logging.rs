@@ -1,7 +1,7 @@
 //! The log: on standard error, in a file that logrotate may move away, or at the syslog daemon.
 
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +17,7 @@ use tracing_subscriber::{Layer, Registry, fmt};
 
 pub use crate::line_format::LogFormat;
 use crate::line_format::{FieldFormat, LineFormat};
+use crate::output::has_colors;
 use crate::syslog::Syslog;
 
 /// Where the log goes.
@@ -119,7 +120,7 @@ pub fn start(
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 fn stderr_layer(format: LogFormat) -> BoxedLayer {
-    let is_colored = format == LogFormat::Text && io::stderr().is_terminal();
+    let is_colored = format == LogFormat::Text && has_colors(&io::stderr());
     layer(BoxMakeWriter::new(io::stderr), LineFormat::new(format))
         .with_ansi(is_colored)
         .boxed()

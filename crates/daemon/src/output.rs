@@ -7,8 +7,9 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
 
+use serde::Serialize;
 use thiserror::Error;
 
 /// A failure of standard output, inside an [`io::Error`] of the same kind.
@@ -63,6 +64,39 @@ pub fn print_line(line: impl Display) -> io::Result<()> {
     print(format_args!("{line}\n"))
 }
 
+/// Prints a value as one JSON document.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let mut out = stdout();
+    write_json(value, &mut out)?;
+    out.flush()
+}
+
+/// Writes a value as one JSON document. What a terminal would act on is escaped.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    let json = serde_json::to_string_pretty(value)?;
+    // JSON allows DEL and the controls up to U+009F, which are only in strings there.
+    for character in json.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' => write!(out, "\\u{:04x}", u32::from(character))?,
+            _ => write!(out, "{character}")?,
+        }
+    }
+    writeln!(out)
+}
+
+/// Whether text on an output may have colors: if it is a terminal, and `NO_COLOR` is not set. An
+/// empty variable counts as none (no-color.org).
+pub fn has_colors(output: &impl IsTerminal) -> bool {
+    let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    output.is_terminal() && !is_forbidden
+}
+
 /// Prints a line on standard error. Nobody can be told that this fails.
 pub fn print_message(message: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{message}");
@@ -104,6 +138,14 @@ mod tests {
         // The connection to a relay, for example.
         assert!(!is_closed_output(&Outer(broken())));
         assert!(!is_closed_output(&output_error(full())));
+    }
+
+    #[test]
+    fn controls_that_a_terminal_would_act_on_are_escaped_in_json() {
+        let mut out = Vec::new();
+        write_json(&["\u{7f}\u{80}\u{9b}2J\u{9f}\u{a0}µÂé\u{1b}"], &mut out).unwrap();
+        let want = r#""\u007f\u0080\u009b2J\u009f"#.to_owned() + "\u{a0}µÂé\\u001b\"";
+        assert_eq!(String::from_utf8(out).unwrap(), format!("[\n  {want}\n]\n"));
     }
 
     #[test]

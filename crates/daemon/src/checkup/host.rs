@@ -1,12 +1,12 @@
 //! Checks of the host that all programs share: its clock, its limits, and the disk of a directory.
 
 use std::fs;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{statfs, statvfs};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::Report;
 
@@ -19,6 +19,10 @@ const FEW_FILES: u64 = 4096;
 
 /// Free space in bytes below which a warning is given.
 const LITTLE_SPACE: u64 = 1 << 30;
+
+/// Free space in bytes below which a disk is full: a file of one byte may still be written where a
+/// packet has no room.
+const NO_SPACE: u64 = 16 << 20;
 
 /// Numbers of file systems, of `linux/magic.h`.
 const NETWORK_FILE_SYSTEMS: [(u64, &str); 3] =
@@ -49,11 +53,11 @@ pub fn check_clock(report: &mut Report) {
     }
 }
 
-/// Whether the limit of open files is high enough for many streams. `unit` is the service of the
-/// program.
-pub fn check_open_files(report: &mut Report, unit: &str) {
+/// Whether the limit of open files is high enough for many streams: that of a process, or else of
+/// this one. `unit` is the service of the program.
+pub fn check_open_files(report: &mut Report, unit: &str, process: Option<u32>) {
     // The programs raise their own limit to the hard one.
-    match getrlimit(Resource::Nofile).maximum {
+    match max_open_files(process) {
         Some(limit) if limit < FEW_FILES => report.warning(
             format!("at most {limit} files and connections can be open"),
             format!("ulimit -Hn 65536, or LimitNOFILE=65536 in `systemctl edit {unit}`"),
@@ -63,45 +67,102 @@ pub fn check_open_files(report: &mut Report, unit: &str) {
     }
 }
 
+/// Returns the hard limit of open files of a process, or else of this one. None if there is none.
+#[must_use]
+pub fn max_open_files(process: Option<u32>) -> Option<u64> {
+    let limits = process.map(|pid| fs::read_to_string(format!("/proc/{pid}/limits")));
+    match limits {
+        Some(Ok(limits)) => {
+            let mut lines = limits.lines();
+            let line = lines.find_map(|line| line.strip_prefix("Max open files"))?;
+            // After the soft one; `unlimited` is no number.
+            line.split_whitespace().nth(1)?.parse().ok()
+        }
+        None | Some(Err(_)) => getrlimit(Resource::Nofile).maximum,
+    }
+}
+
 /// Whether files can be written below a directory, how much space it has, and on what kind of file
 /// system it is. The directory is not created: its nearest parent that exists is checked. `option`
-/// is the one that names another.
-pub fn check_directory(report: &mut Report, what: &str, directory: &Path, option: &str) {
+/// is the one that names another. The directory of a process is the one that this process sees.
+pub fn check_directory(
+    report: &mut Report,
+    what: &str,
+    directory: &Path,
+    option: &str,
+    process: Option<u32>,
+) {
+    let seen = |path: &Path| path_of_process(path, process);
     let mut ancestors = directory.ancestors();
-    let Some(existing) = ancestors.find(|parent| parent.exists()) else {
+    let Some(existing) = ancestors.find(|parent| seen(parent).exists()) else {
         return report.problem(
             format!("{what} {}: no parent of it exists", directory.display()),
             format!("{option} with an absolute path"),
         );
     };
-    let shown = directory.display();
-    if !existing.is_dir() {
+    let (shown, seen) = (directory.display(), seen(existing));
+    if !seen.is_dir() {
         return report.problem(
             format!("{what} {shown}: {} is not a directory", existing.display()),
             format!("{option} DIR, or remove the file"),
         );
     }
-    if let Err(error) = write_file(existing) {
+    let larger = format!("{option} DIR on a larger disk");
+    if let Err(error) = write_file(&seen) {
+        let remedy = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => larger,
+            ErrorKind::ReadOnlyFilesystem => {
+                format!("ReadWritePaths={shown} in the unit of a service, or {option} DIR")
+            }
+            _ => {
+                let (user, shown) = (geteuid().as_raw(), directory.display());
+                let make = match existing == directory {
+                    true => String::new(),
+                    false => format!("mkdir -p {shown} && "),
+                };
+                format!("{make}chown {user} {shown}, or {option} DIR")
+            }
+        };
         return report.problem(
             format!("{what} {shown}: no file can be created: {error}"),
-            format!("chown $(id -un) {}, or {option} DIR", existing.display()),
+            remedy,
         );
     }
-    match free_space(existing) {
+    // Nothing keeps root from writing, but a service often has a user of its own.
+    let writable = match geteuid().is_root() {
+        true => "writable by root",
+        false => "writable",
+    };
+    match free_space(&seen) {
+        Some(free) if free < NO_SPACE => report.problem(
+            format!("{what} {shown}: full, only {} free", bytes_as_text(free)),
+            format!("remove files, or {larger}"),
+        ),
         Some(free) if free < LITTLE_SPACE => report.warning(
             format!(
-                "{what} {shown}: writable, but only {} free",
-                gigabytes(free)
+                "{what} {shown}: {writable}, but only {} free",
+                bytes_as_text(free)
             ),
-            format!("{option} DIR on a larger disk"),
+            larger,
         ),
         Some(free) => report.ok(format!(
-            "{what} {shown}: writable, {} free",
-            gigabytes(free)
+            "{what} {shown}: {writable}, {} free",
+            bytes_as_text(free)
         )),
-        None => report.ok(format!("{what} {shown}: writable")),
+        None => report.ok(format!("{what} {shown}: {writable}")),
     }
-    check_file_system(report, what, existing, option);
+    check_file_system(report, what, &seen, option);
+}
+
+/// Returns the path by which this process reaches what a path is to another one: a service may have
+/// its own view of the file system, in which most of it cannot be written.
+fn path_of_process(path: &Path, process: Option<u32>) -> PathBuf {
+    let root = process.map(|pid| PathBuf::from(format!("/proc/{pid}/root")));
+    let root = root.filter(|root| root.join(".").exists());
+    match (root, path.strip_prefix("/")) {
+        (Some(root), Ok(below)) => root.join(below),
+        _ => path.to_owned(),
+    }
 }
 
 fn check_file_system(report: &mut Report, what: &str, directory: &Path, option: &str) {
@@ -143,10 +204,14 @@ fn free_space(directory: &Path) -> Option<u64> {
     space.f_bavail.checked_mul(space.f_frsize)
 }
 
-/// Writes bytes as gigabytes with one digit after the point.
-fn gigabytes(bytes: u64) -> String {
-    let tenths = bytes / 100_000_000;
-    format!("{}.{} GB", tenths / 10, tenths % 10)
+/// Writes bytes as gigabytes or megabytes with one digit after the point.
+fn bytes_as_text(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        1_000_000_000.. => (1_000_000_000, "GB"),
+        _ => (1_000_000, "MB"),
+    };
+    let tenths = bytes / (unit / 10);
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]
@@ -156,7 +221,7 @@ mod tests {
 
     fn check(directory: &Path) -> Report {
         let mut report = Report::default();
-        check_directory(&mut report, "output", directory, "--output");
+        check_directory(&mut report, "output", directory, "--output", None);
         report
     }
 
@@ -182,8 +247,18 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_in_gigabytes() {
-        assert_eq!(gigabytes(1_290_000_000), "1.2 GB");
-        assert_eq!(gigabytes(0), "0.0 GB");
+    fn sizes_are_in_gigabytes_or_megabytes() {
+        assert_eq!(bytes_as_text(1_290_000_000), "1.2 GB");
+        assert_eq!(bytes_as_text(999_999_999), "999.9 MB");
+        assert_eq!(bytes_as_text(0), "0.0 MB");
+    }
+
+    #[test]
+    fn limits_and_directories_are_those_of_the_process() {
+        let own = std::process::id();
+        assert_eq!(max_open_files(Some(own)), max_open_files(None));
+        let directory = tempfile::tempdir().unwrap();
+        let seen = path_of_process(directory.path(), Some(own));
+        assert!(seen.starts_with("/proc") && seen.is_dir(), "{seen:?}");
     }
 }

@@ -5,8 +5,12 @@ pub mod listener;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
+use crate::event_text::printable;
+
 /// The result of one check.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Whether the checked thing is as it should be.
     pub state: State,
@@ -17,7 +21,8 @@ pub struct Finding {
 }
 
 /// The state of a checked thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum State {
     /// The thing is as it should be.
     Ok,
@@ -27,8 +32,10 @@ pub enum State {
     Problem,
 }
 
-/// All findings, in the order of the checks. It is displayed as one or two lines for each.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// All findings, in the order of the checks. It is displayed as one or two lines for each; as JSON
+/// it is an array.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Report {
     findings: Vec<Finding>,
 }
@@ -55,6 +62,11 @@ impl Report {
             text,
             remedy,
         });
+    }
+
+    /// Adds the findings of another report.
+    pub fn append(&mut self, mut other: Self) {
+        self.findings.append(&mut other.findings);
     }
 
     /// Returns all findings, in the order of the checks.
@@ -84,9 +96,10 @@ impl fmt::Display for State {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
-            writeln!(f, "{:8} {}", finding.state, finding.text)?;
+            // Names of files and programs may be those of a hostile user.
+            writeln!(f, "{:8} {}", finding.state, printable(&finding.text))?;
             if let Some(remedy) = &finding.remedy {
-                writeln!(f, "{:8} -> {remedy}", "")?;
+                writeln!(f, "{:8} -> {}", "", printable(remedy))?;
             }
         }
         let [problems, warnings] = [State::Problem, State::Warning].map(|state| self.count(state));
