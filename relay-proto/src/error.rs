@@ -18,7 +18,7 @@ pub enum ControlError {
         theirs: Version,
     },
     /// A command has an unknown code, or one that the agreed version does not have.
-    #[error("unknown command {code}")]
+    #[error("unknown command {code}{}", port_hint(*code))]
     UnknownCommand {
         /// The code that was received.
         code: u32,
@@ -57,4 +57,13 @@ pub enum ControlError {
         /// Reply code and reason.
         refusal: Refusal,
     },
+}
+
+/// Says which port the peer wants, if its command is the first one of a viewer: where a command of
+/// a producer has its code, that one has a part of the viewer's number, which is all ones.
+fn port_hint(code: u32) -> &'static str {
+    match code {
+        u32::MAX => "; the peer is a viewer, and this port is for producers",
+        _ => "",
+    }
 }

@@ -46,6 +46,11 @@ pub enum ProducerError {
         /// Version of the relay.
         theirs: Version,
     },
+    /// The peer answers as a server of HTTP does.
+    #[error(
+        "the port speaks HTTP, like --http of the relay; producers use --control-port, 5342 by default"
+    )]
+    Http,
     /// The relay sent bytes while no command was in flight.
     #[error("the relay sent {bytes} bytes without a command")]
     Unasked {
@@ -174,6 +179,9 @@ impl Producer {
         let Some(&command) = self.awaited.front() else {
             return Err(ProducerError::Unasked { bytes: input.len() });
         };
+        if self.minor.is_none() && input.starts_with(b"HTTP") {
+            return Err(ProducerError::Http);
+        }
         let minor = self.minor.unwrap_or(Minor(0));
         let reply = Reply::decode(command, minor, input)
             .map_err(|source| ProducerError::Malformed { command, source })?;

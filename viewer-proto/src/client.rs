@@ -116,6 +116,11 @@ pub enum ClientError {
         /// Major version of the relay.
         major: u32,
     },
+    /// The peer answers as a server of HTTP does.
+    #[error(
+        "the port speaks HTTP, like --http of the relay; viewers use --live-port, 5344 by default"
+    )]
+    Http,
     /// The relay sent bytes while no command was in flight.
     #[error("the relay sent {bytes} bytes without a command")]
     Unasked {
@@ -262,12 +267,17 @@ impl Client {
         let nothing = State::Body { left: 0 };
         let (head, state) = match command {
             CommandCode::Connect => {
+                let is_http = from.starts_with(b"HTTP");
                 let Connect {
                     viewer,
                     major,
                     minor,
                     ..
                 } = read(command, from)?;
+                // A viewer's number may begin with the same bytes.
+                if major != MAJOR && is_http {
+                    return Err(ClientError::Http);
+                }
                 if major != MAJOR {
                     return Err(ClientError::Incompatible { major });
                 }

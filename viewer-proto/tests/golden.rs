@@ -361,6 +361,15 @@ fn replies_that_announce_too_much_are_rejected_before_memory_is_allocated() {
 }
 
 #[test]
+fn client_names_a_server_of_http() {
+    let mut client = Client::new(Minor(4));
+    let connect = client.connect_command();
+    client.send(&connect, &mut Vec::new()).unwrap();
+    let answer = client.receive(&mut &b"HTTP/1.1 400 Bad Request\r\n"[..]);
+    assert_eq!(answer, Err(ClientError::Http));
+}
+
+#[test]
 fn client_rejects_unrequested_bytes_and_commands_before_the_handshake() {
     let mut client = connected(4);
     assert!(matches!(

@@ -10,6 +10,19 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerInco
 #[derive(Debug, Clone)]
 pub struct TlsFault(Error);
 
+/// What the user of a client changes to mend a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The server does not accept the client's certificate, or requires one.
+    OwnCertificate,
+    /// The client does not accept the server's certificate.
+    PeerCertificate,
+    /// The port serves another protocol.
+    OtherPort,
+    /// Something else.
+    Other,
+}
+
 impl From<Error> for TlsFault {
     fn from(error: Error) -> Self {
         Self(error)
@@ -30,6 +43,26 @@ impl TlsFault {
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
+    }
+
+    /// Returns what a client changes to mend the fault.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        use AlertDescription as A;
+        match &self.0 {
+            Error::InvalidCertificate(_) => Cause::PeerCertificate,
+            Error::AlertReceived(A::NoApplicationProtocol) => Cause::OtherPort,
+            Error::AlertReceived(
+                A::CertificateRequired
+                | A::UnknownCA
+                | A::CertificateExpired
+                | A::AccessDenied
+                | A::BadCertificate
+                | A::UnsupportedCertificate
+                | A::CertificateUnknown,
+            ) => Cause::OwnCertificate,
+            _ => Cause::Other,
+        }
     }
 
     /// Whether the next connection would fail in the same way, unless certificates or options

@@ -589,6 +589,8 @@ fn producer_fails_at_bytes_without_a_command() {
     producer
         .send(&Command::Version(Version::OURS), &mut bytes)
         .unwrap();
+    let http = producer.receive(&mut &b"HTTP/1.1 400 Bad Request"[..]);
+    assert_eq!(http, Err(ProducerError::Http));
     let other = producer.receive(&mut &[0, 0, 0, 3, 0, 0, 0, 0][..]);
     assert!(matches!(other, Err(ProducerError::Incompatible { .. })));
 }
