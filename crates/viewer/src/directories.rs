@@ -6,7 +6,7 @@ use std::thread;
 
 use ctf::directory::{DirectoryError, OpenedTraces, TraceDirectory};
 
-use crate::align::Alignment;
+use crate::align::{AlignBy, AlignedHosts, Alignment};
 use crate::attach::{MemoryBudget, TraceKey};
 use crate::mux::slices::{self, CompleteTrace};
 use crate::mux::{Mux, Stage};
@@ -42,29 +42,28 @@ pub struct DirectoryOptions {
     pub shows_progress: bool,
     /// Whether only the time is shown in which all streams of a trace are active.
     pub is_intersection: bool,
-    /// Whether the times of events are corrected by what samples say of the clocks of hosts.
-    pub is_aligned: bool,
+    /// By what the times of events are corrected, if they are.
+    pub align: Option<AlignBy>,
     /// Whether nothing is reported but errors and warnings.
     pub is_quiet: bool,
 }
 
-/// Opens complete directories, and reports what is unusual in their metadata.
+/// Opens complete directories, and reports what is unusual in their metadata. `alignment` says how
+/// clocks are related; if it is absent, the directories do.
 ///
 /// # Errors
 /// If none can be read.
 pub fn open(
     directories: &[PathBuf],
     options: DirectoryOptions,
+    alignment: Option<&Alignment>,
     select: &mut Select,
 ) -> Result<Vec<CompleteTrace>, DirectoryError> {
     let mut traces = open_traces(directories, |what| select.report_failure(what))?;
-    let alignment = Alignment::of_traces(&traces);
-    if options.is_aligned {
-        alignment.apply_to(&mut traces);
-    }
+    let hosts = AlignedHosts::of_traces(&mut traces, alignment, options.align);
     select.set_progress_bar(progress::of_directories(&traces, !options.shows_progress));
     if !options.is_quiet {
-        for notice in alignment.notices(options.is_aligned) {
+        for notice in hosts.notices(options.align.is_some()) {
             select.report_notice(&notice);
         }
     }
@@ -93,15 +92,19 @@ pub struct SlicedTraces {
     renderers: Vec<Option<Box<dyn Renderer>>>,
 }
 
-/// Cuts traces into slices for several threads. The traces are returned if that is impossible, or
-/// would not be faster.
-pub fn plan_slices(
+/// Cuts traces into slices for several threads, or adds them to the mux if that is impossible or
+/// would not be faster. `slices` says for how many threads, if users do; absent: none are made.
+///
+/// # Errors
+/// If their metadata cannot be shown.
+pub fn add(
     traces: Vec<CompleteTrace>,
-    threads: Option<usize>,
-    are_alone: bool,
+    slices: Option<Option<usize>>,
+    mux: &mut Mux,
     select: &mut Select,
-) -> Result<SlicedTraces, Vec<CompleteTrace>> {
+) -> Result<Option<SlicedTraces>, SinkError> {
     let are_counted = select.counts_only();
+    let threads = slices.flatten();
     let rules = slices::SliceRules {
         // One for each processor that this process may use, unless the user says otherwise.
         threads: threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)),
@@ -109,7 +112,7 @@ pub fn plan_slices(
         are_rendered: !are_counted,
     };
     let mut renderers = Vec::new();
-    if are_alone && select.shows_all() {
+    if slices.is_some() && select.shows_all() {
         // A sink without renderers ends the list early: no slices are planned then.
         let renderer = |_| match select.renderer() {
             None if !are_counted => None,
@@ -118,14 +121,17 @@ pub fn plan_slices(
         renderers.extend((0..rules.threads).map_while(renderer));
     }
     let plan = (renderers.len() == rules.threads).then(|| slices::SlicePlan::new(&traces, rules));
-    match plan.flatten() {
-        Some(plan) => Ok(SlicedTraces {
+    if let Some(plan) = plan.flatten() {
+        return Ok(Some(SlicedTraces {
             traces,
             plan,
             renderers,
-        }),
-        None => Err(traces),
+        }));
     }
+    for trace in traces {
+        mux.add_complete(&trace, select)?;
+    }
+    Ok(None)
 }
 
 impl SlicedTraces {

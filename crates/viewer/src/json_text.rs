@@ -66,23 +66,6 @@ const fn is_special(byte: u8) -> bool {
     byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7F | 0xC2)
 }
 
-/// Escapes what a terminal would act on in valid JSON of one or more lines: DEL and the controls up
-/// to U+009F, which are only in strings there.
-pub fn escape_controls(json: String) -> String {
-    let is_control = |character| matches!(character, '\u{7f}'..='\u{9f}');
-    if !json.contains(is_control) {
-        return json;
-    }
-    let mut escaped = String::with_capacity(json.len() + 64);
-    for character in json.chars() {
-        match is_control(character) {
-            true => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
-            false => escaped.push(character),
-        }
-    }
-    escaped
-}
-
 /// Writes `true` or `false`.
 pub fn boolean(value: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
@@ -141,8 +124,6 @@ mod tests {
         let mut out = Vec::new();
         string(text, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), want);
-        let json = serde_json::to_string(text).unwrap();
-        assert_eq!(escape_controls(json), want);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use ctf::metadata::Trace;
 use daemon::output::print_message;
 use daemon::progress::ProgressBar;
 
+use crate::align::difference::DifferenceWatch;
 use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
 use crate::filter::{Filter, UndeclaredNames};
@@ -81,6 +82,8 @@ pub struct Select {
     ended: Ended,
     /// Finds what addresses are. Absent without `--debug-info`.
     debug_info: Option<Box<DebugInfo>>,
+    /// Looks whether the clocks of hosts differ. Absent if that is not of interest, or is known.
+    differences: Option<Box<DifferenceWatch>>,
     /// Writes a time in warnings.
     write_time: WriteTime,
     tally: Tally,
@@ -103,6 +106,7 @@ impl Select {
             needs,
             ended: Ended::default(),
             debug_info: None,
+            differences: None,
             write_time,
             tally: Tally::default(),
             progress: ProgressBar::hidden(),
@@ -149,6 +153,11 @@ impl Select {
     /// Finds what the addresses in events are, and shows that with them.
     pub fn set_debug_info(&mut self, debug_info: DebugInfo) {
         self.debug_info = Some(Box::new(debug_info));
+    }
+
+    /// Tells the user, once, if samples of clocks among the events say that hosts differ by much.
+    pub fn watch_differences(&mut self) {
+        self.differences = Some(Box::default());
     }
 
     /// Shows on `bar` how many bytes of packets have been read.
@@ -323,6 +332,12 @@ impl Stage for Select {
     ) -> Result<bool, SinkError> {
         if let Some(debug_info) = &mut self.debug_info {
             debug_info.learn(event, origin)?;
+        }
+        if let Some(differences) = &mut self.differences
+            && let Some(notice) = differences.see(event)
+        {
+            self.differences = None;
+            self.report_notice(&notice);
         }
         match self.place(time, origin.trace.key) {
             Place::Within => {}

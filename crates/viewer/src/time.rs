@@ -31,7 +31,7 @@ impl Nanoseconds {
     /// The time of a clock value. `None` if that is more than 292 years from the origin.
     #[inline]
     #[must_use]
-    pub fn of_cycles(scale: Timescale, cycles: u64) -> Option<Self> {
+    pub fn of_cycles(scale: &Timescale, cycles: u64) -> Option<Self> {
         Self::new(scale.nanoseconds(cycles)?)
     }
 

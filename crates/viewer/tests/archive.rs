@@ -84,7 +84,7 @@ fn source(store: Arc<dyn Store>) -> ArchiveSource {
         url: "s3://bucket/prefix".to_owned(),
         endpoint: None,
         session: Some(SessionName {
-            host: "vm".to_owned(),
+            host: Some("vm".to_owned()),
             name: "app".to_owned(),
         }),
     };

@@ -47,7 +47,7 @@ pub enum AttachError {
     EncryptedPort,
     /// The relay hung up on `CONNECT`, which is how relays refuse a version.
     #[error(
-        "the relay closed the connection at once: it may speak another version, or be no relay"
+        "the relay closed the connection at once: viewers use port 5344 unless --live-port of the relay names another, and 5342 and 5343 are for producers; a relay of another version closes it, too"
     )]
     Refused,
     /// The relay closed the connection.

@@ -30,19 +30,23 @@ pub struct Listing {
 /// A session name with all that a relay has under it. A recording of the kernel and of programs is
 /// several sessions for the relay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ListedName {
     /// The URL by which the session can be followed.
     pub url: String,
     /// The name of the traced host.
+    #[serde(rename = "host")]
     pub target_hostname: String,
     /// The name of the session on the traced host.
+    #[serde(rename = "name")]
     pub session_name: String,
     /// Microseconds from one flush to the next. 0: it cannot be followed.
+    #[serde(rename = "live_timer_us")]
     pub timer_us: u32,
     /// The number of streams, metadata streams included.
+    #[serde(rename = "streams")]
     pub stream_count: u64,
     /// The number of viewers that follow the session.
+    #[serde(rename = "viewers")]
     pub client_count: u32,
     /// The format of its traces: `ctf-1.8` or `ctf-2.0`.
     pub trace_format: &'static str,
@@ -90,10 +94,9 @@ impl RelayTarget {
     /// Whether the target names this session, or any.
     #[must_use]
     pub fn names(&self, listed: &ListedSession) -> bool {
-        self.session.as_ref().is_none_or(|session| {
-            session.host.as_bytes() == listed.host.as_bytes()
-                && session.name.as_bytes() == listed.name.as_bytes()
-        })
+        let (host, name) = (listed.host.to_string(), listed.name.to_string());
+        let session = self.session.as_ref();
+        session.is_none_or(|session| session.names(&host, &name))
     }
 }
 
@@ -129,7 +132,7 @@ pub(super) fn describe_missing(target: &RelayTarget, listed: &[ListedSession]) -
         return "the relay has no live session".to_owned();
     };
     let listed = listed.iter().map(|listed| SessionName {
-        host: listed.host.to_string(),
+        host: Some(listed.host.to_string()),
         name: listed.name.to_string(),
     });
     let listed: Vec<SessionName> = listed.take(MAX_COMPARED_SESSIONS).collect();
@@ -260,7 +263,7 @@ mod tests {
         let json = serde_json::to_string(&listing("net://h/host/vm/a")).unwrap();
         assert_eq!(
             json,
-            r#"[{"url":"net://h/host/vm/a","target-hostname":"vm","session-name":"a","timer-us":1000000,"stream-count":10,"client-count":1,"trace-format":"ctf-1.8"}]"#
+            r#"[{"url":"net://h/host/vm/a","host":"vm","name":"a","live_timer_us":1000000,"streams":10,"viewers":1,"trace_format":"ctf-1.8"}]"#
         );
     }
 }

@@ -51,6 +51,31 @@ pub struct TraceKey(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(pub u64);
 
+impl SourceEvent {
+    /// The trace that more is declared of.
+    #[must_use]
+    pub fn metadata_of(&self) -> Option<TraceKey> {
+        match self {
+            Self::Metadata { trace, .. } => Some(*trace),
+            _ => None,
+        }
+    }
+
+    /// The stream that has come after others had begun, and its trace.
+    #[must_use]
+    pub fn newcomer(&self) -> Option<(StreamKey, TraceKey)> {
+        match self {
+            Self::Stream {
+                stream,
+                trace,
+                is_newcomer: true,
+                ..
+            } => Some((*stream, *trace)),
+            _ => None,
+        }
+    }
+}
+
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 impl TraceKey {
@@ -133,6 +158,9 @@ pub enum SourceEvent {
         /// The stream that has ended.
         stream: StreamKey,
     },
+    /// All that a relay had at first has been handed over: what comes from here on is new. Only if
+    /// the options want it.
+    CaughtUp,
     /// No further metadata and no further stream will be announced for the trace.
     TraceEnd {
         /// The trace that has ended.

@@ -37,6 +37,8 @@ pub struct RelayOptions {
     pub reply_timeout: Duration,
     /// Whether to let the relay notify of new packets, if it can, instead of polling it.
     pub push: bool,
+    /// Whether to report when all that was there at first has been handed over.
+    pub reports_catch_up: bool,
     /// The memory that packets may take.
     pub memory: MemoryBudget,
 }
@@ -68,6 +70,7 @@ impl Default for RelayOptions {
             connect_timeout: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(60),
             push: true,
+            reports_catch_up: false,
             memory: MemoryBudget::default(),
         }
     }

@@ -70,8 +70,8 @@ pub struct RelayHost {
 /// The name of a session at a relay. Several may have the same: they belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionName {
-    /// The name of the traced host.
-    pub host: String,
+    /// The name of the traced host. Absent: the session of this name of any host.
+    pub host: Option<String>,
     /// The name of the session on that host.
     pub name: String,
 }
@@ -155,7 +155,7 @@ pub enum Fault {
     #[error("{0}")]
     Unreachable(String),
     /// The text is a path where something else than a directory is.
-    #[error("not a directory")]
+    #[error("not a directory; the URL of a relay of that name begins with net://")]
     NotADirectory,
 }
 
@@ -211,9 +211,17 @@ fn write_url(url: &str, session: Option<&SessionName>, f: &mut fmt::Formatter<'_
     }
 }
 
+impl SessionName {
+    /// Whether a session of this host has this name.
+    #[must_use]
+    pub fn names(&self, host: &str, session: &str) -> bool {
+        self.name == session && self.host.as_ref().is_none_or(|wanted| wanted == host)
+    }
+}
+
 impl fmt::Display for SessionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.host, self.name)
+        write!(f, "{}/{}", self.host.as_deref().unwrap_or("*"), self.name)
     }
 }
 
@@ -235,8 +243,8 @@ fn parse(text: &str) -> Result<Target, Fault> {
     if path.is_dir() {
         return Ok(Target::Directory(path.to_owned()));
     }
-    // No host name has a slash or begins with a dot: a directory was meant.
-    if text.contains('/') || text.starts_with('.') {
+    // No host name has a slash or begins with a dot: a directory was meant. So it was with a file.
+    if path.is_file() || text.contains('/') || text.starts_with('.') {
         return Err(match path.metadata() {
             Ok(_) => Fault::NotADirectory,
             Err(error) if error.kind() == ErrorKind::NotFound => Fault::NoDirectory,
@@ -366,7 +374,7 @@ fn session(path: &str) -> Result<Option<SessionName>, Fault> {
         return Err(Fault::BehindSession(behind.to_owned()));
     }
     Ok(Some(SessionName {
-        host: host.to_owned(),
+        host: Some(host.to_owned()),
         name: name.to_owned(),
     }))
 }
@@ -411,7 +419,7 @@ mod tests {
             let names = relay
                 .session
                 .as_ref()
-                .map(|session| (session.host.as_str(), session.name.as_str()));
+                .map(|session| (session.host.as_deref().unwrap(), session.name.as_str()));
             let [only] = &relay.relays[..] else {
                 panic!("{text} is one relay");
             };

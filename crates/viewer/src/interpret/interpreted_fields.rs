@@ -26,8 +26,8 @@ const KERNEL_NUMBERS: [&str; 17] = [
     "perf_cpu",
 ];
 
-/// Names of threads in the payload of events of a kernel.
-const COMMS: [&str; 4] = ["prev_comm", "next_comm", "comm", "child_comm"];
+/// Names of threads and processes in the payload.
+const COMMS: [&str; 5] = ["prev_comm", "next_comm", "comm", "child_comm", "procname"];
 
 /// A field that viewers interpret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +118,8 @@ impl InterpretedFields {
         self.vpid.or(self.pid)
     }
 
-    /// The name of a thread in the payload, in the field `prev_comm`, `next_comm`, `comm` or
-    /// `child_comm`; empty if there is none.
+    /// The name of a thread in the payload, in the field `prev_comm`, `next_comm`, `comm`,
+    /// `child_comm` or `procname`; empty if there is none.
     pub fn comm(&self, name: &str) -> &[u8] {
         let place = COMMS.iter().position(|known| *known == name);
         let comm = place.and_then(|place| self.comms.get(place));

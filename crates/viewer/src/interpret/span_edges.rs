@@ -11,7 +11,6 @@ use ::tef::event::{Event as SentEvent, OwnerId};
 use ::tef::perfetto::round_times;
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
-use serde::Deserialize;
 
 use super::calls::{CallRecord, Recordings};
 use super::debug_info::EventLocations;
@@ -19,6 +18,7 @@ use super::environment::Environment;
 use super::interpreted_fields::InterpretedFields;
 use super::kernel_threads::{KernelFields, KernelThreads};
 use super::kind::{RecordKind, RecordKinds};
+use super::process_names::told_name;
 use super::span_owners::{FoundOwner, OTHERS, OwnerNumber, SpanOwner, SpanOwners};
 use super::threads::{Host, OwnerKey, Thread, ThreadKey, ThreadNames};
 use crate::attach::TraceKey;
@@ -525,12 +525,7 @@ fn hash(value: impl Hash) -> u64 {
 
 /// Learns the name of a process or thread, as the process says it.
 fn rename(sent: &SentEvent<'_>, key: ThreadKey, names: &mut ThreadNames, owners: &mut SpanOwners) {
-    #[derive(Deserialize)]
-    struct NameArgument {
-        name: String,
-    }
-    let args = sent.args.unwrap_or_default();
-    let Ok(NameArgument { name }) = serde_json::from_str(args) else {
+    let Some(name) = told_name(sent) else {
         return;
     };
     match (sent.name.as_deref(), key.process) {

@@ -38,6 +38,8 @@ pub(super) struct Decoding {
     timescale: Option<Timescale>,
     /// No event before this time will arrive. Absent if nothing is known of the stream's times.
     watermark: Option<Nanoseconds>,
+    /// The watermark in cycles.
+    watermark_cycles: Option<u64>,
     /// The time up to which the stream has been decoded: the watermark may be beyond packets that
     /// are still queued. Absent before the first.
     reached: Option<Nanoseconds>,
@@ -89,7 +91,7 @@ pub(super) struct TimedEvents {
 
 impl TimedEvents {
     /// Fills in the times. Events from the first on whose time is out of range are removed.
-    fn fill_times(&mut self, scale: Option<Timescale>) -> Result<(), String> {
+    fn fill_times(&mut self, scale: Option<&Timescale>) -> Result<(), String> {
         let count = self.events.len();
         let Some(scale) = scale else {
             self.times.resize(count, None);
@@ -128,6 +130,7 @@ impl Decoding {
             problem: None,
             timescale: None,
             watermark: None,
+            watermark_cycles: None,
             reached: None,
         }
     }
@@ -181,10 +184,12 @@ impl Decoding {
         // in every tracer there is.
         let scale = self
             .timescale
+            .as_ref()
             .or_else(|| trace.streams().find_map(|stream| stream.timescale()));
         let time = scale.and_then(|scale| Nanoseconds::of_cycles(scale, cycles));
         if time.is_some() {
             self.watermark = self.watermark.max(time);
+            self.watermark_cycles = self.watermark_cycles.max(Some(cycles));
             // Packets that are queued may have events from before the watermark.
             if !self.in_packet && self.feed.is_empty() {
                 self.reached = self.watermark;
@@ -195,6 +200,30 @@ impl Decoding {
     /// No event before this time will arrive. Absent if nothing is known of the stream's times.
     pub(super) fn watermark(&self) -> Option<Nanoseconds> {
         self.watermark
+    }
+
+    /// The latest of the watermark and of the times that were found, in cycles.
+    pub(super) fn reached_cycles(&self) -> Option<u64> {
+        let found = self.timescale.as_ref().map(|_| self.decoder.cycles());
+        self.watermark_cycles.max(found)
+    }
+
+    /// Takes over corrections of times that have changed, also for what was found last.
+    pub(super) fn correct_times(&mut self, trace: &Trace, found: &mut TimedEvents) {
+        if self.timescale.is_none() {
+            return;
+        }
+        let class = trace.stream(self.info.class);
+        self.timescale = class.and_then(|class| class.timescale().cloned());
+        let Some(scale) = &self.timescale else {
+            return;
+        };
+        let time = |cycles| Nanoseconds::of_cycles(scale, cycles);
+        self.watermark = self.watermark_cycles.and_then(time);
+        self.reached = self.reached.and(time(self.decoder.cycles()));
+        found.times.clear();
+        // Those whose times were in range are; corrections are small beside that range.
+        found.times.extend(found.events.all_cycles().map(time));
     }
 
     /// The packet that was begun last.
@@ -230,7 +259,7 @@ impl Decoding {
                 return self.next_packet(trace);
             }
             let mut more = self.find_events(trace, &mut found.events);
-            if let Err(problem) = found.fill_times(self.timescale) {
+            if let Err(problem) = found.fill_times(self.timescale.as_ref()) {
                 more = Err(problem);
             }
             if self.checks_times && !self.allow_times(&found.times) {
@@ -291,10 +320,11 @@ impl Decoding {
     }
 
     fn end_packet(&mut self) {
-        let scale = self.timescale;
+        let scale = self.timescale.as_ref();
         let end = scale.and_then(|scale| Nanoseconds::of_cycles(scale, self.decoder.cycles()));
         self.reached = self.reached.max(end);
         self.watermark = self.watermark.max(end);
+        self.watermark_cycles = self.watermark_cycles.max(Some(self.decoder.cycles()));
         self.in_packet = false;
     }
 
@@ -334,8 +364,8 @@ impl Decoding {
             self.info.id = head.stream_id;
         }
         let class = trace.stream(head.stream_class);
-        self.timescale = class.and_then(|class| class.timescale());
-        let time = |cycles: Option<u64>| Nanoseconds::of_cycles(self.timescale?, cycles?);
+        self.timescale = class.and_then(|class| class.timescale().cloned());
+        let time = |cycles: Option<u64>| Nanoseconds::of_cycles(self.timescale.as_ref()?, cycles?);
         let losses = self.decoder.losses();
         let before = time(losses.previous_end).and_then(|end| self.reached.max(Some(end)));
         let (begin, end) = (time(head.begin), time(head.end));

@@ -34,6 +34,8 @@ pub(super) struct Input {
     pub(super) is_holding: bool,
     /// Whether the stream has come after others had begun.
     pub(super) is_newcomer: bool,
+    /// Whether nothing that arrives is decoded, because corrections of its times may come.
+    awaits_corrections: bool,
     /// Whether the other streams wait no longer, until this one has its first packet or watermark.
     is_released: bool,
     /// The time from which on events and losses are shown, of a part of a trace.
@@ -81,6 +83,7 @@ impl Input {
             is_stored: false,
             is_holding: true,
             is_newcomer: false,
+            awaits_corrections: false,
             is_released: false,
             begin: None,
             has_begun: true,
@@ -125,7 +128,29 @@ impl Input {
 
     /// No event before this time will arrive. Absent if nothing is known of the stream's times.
     pub(super) fn watermark(&self) -> Option<Nanoseconds> {
-        self.decoding.watermark()
+        let watermark = self.decoding.watermark();
+        watermark.filter(|_| !self.awaits_corrections)
+    }
+
+    /// Sets whether nothing that arrives is decoded, because corrections of its times may come.
+    pub(super) fn set_awaits_corrections(&mut self, awaits: bool) {
+        self.awaits_corrections = awaits;
+    }
+
+    /// The latest time, in cycles, of which anything is known. None before the first packet.
+    pub(super) fn reached(&self) -> Option<u64> {
+        self.decoding.reached_cycles()
+    }
+
+    /// Takes over corrections of times that have changed.
+    pub(super) fn correct_times(&mut self, trace: &Trace) {
+        self.decoding.correct_times(trace, &mut self.found);
+    }
+
+    /// The time of the next event, if there is one.
+    pub(super) fn event_time(&self) -> Option<Option<Nanoseconds>> {
+        let time = self.found.times.get(self.place);
+        time.filter(|_| self.has_event).copied()
     }
 
     /// Whether the events of other streams wait for this one at the moment, if it has none.
@@ -134,9 +159,9 @@ impl Input {
     }
 
     /// Whether the stream is a newcomer that has had neither a packet nor a watermark: nothing is
-    /// known of its times.
+    /// known of its times. One that awaits corrections has a limit of its own.
     pub(super) fn is_unknown_newcomer(&self) -> bool {
-        self.is_newcomer && self.watermark().is_none()
+        self.is_newcomer && !self.awaits_corrections && self.watermark().is_none()
     }
 
     /// Lets the events of other streams wait no longer, until this one has its first packet or
@@ -249,6 +274,9 @@ impl Input {
 
     /// Goes on to the next event or packet.
     pub(super) fn advance(&mut self, trace: &Trace) -> Step {
+        if self.awaits_corrections {
+            return Step::Waiting;
+        }
         if let Some(time) = self.advance_in_found() {
             return Step::Event(time);
         }

@@ -3,10 +3,12 @@
 //!
 //! Read in this order: `order` (which of two events comes first), `ready` (the streams that have
 //! one), `stage` (where events go), `clocks`, `window` and `decoding` (from packets to events),
-//! `input` (one stream), this file (all streams), `show` (the loop), `report` (what sources say),
+//! `input` (one stream), this file (all streams), `corrections` (of times), `show` (the loop),
+//! `report` (what sources say),
 //! and `slices` (complete traces on several threads).
 
 mod clocks;
+mod corrections;
 mod decoding;
 mod input;
 mod order;

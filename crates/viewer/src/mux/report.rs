@@ -48,7 +48,7 @@ impl Mux {
             SourceEvent::Notice(text) => return Ok(Some(Report::Notice(text))),
             SourceEvent::Missing(text) => return Ok(Some(Report::Missing(text))),
             SourceEvent::Failed(text) => return Ok(Some(Report::Failed(text))),
-            SourceEvent::Done => {}
+            SourceEvent::CaughtUp | SourceEvent::Done => {}
         }
         Ok(None)
     }

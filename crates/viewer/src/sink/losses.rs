@@ -66,6 +66,8 @@ pub struct LossSum {
     pub uncertain: u64,
     /// The number of lost packets.
     pub packets: u64,
+    /// Whether something could not be read: what is lost of that is unknown.
+    pub is_partial: bool,
 }
 
 impl LossSum {
@@ -87,11 +89,20 @@ impl LossSum {
     }
 }
 
-/// `5 events and 1 packet lost`, or `nothing lost`.
+/// `5 events and 1 packet lost`, or `nothing lost`; with an addition if not all could be read.
 impl std::fmt::Display for LossSum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.is_empty() {
             return f.write_str("nothing lost");
+        }
+        if let Self {
+            events: 0,
+            packets: 0,
+            uncertain: 0,
+            is_partial: true,
+        } = self
+        {
+            return f.write_str("nothing lost in what could be read");
         }
         let mut joint = "";
         for (count, what) in [(self.events, "event"), (self.packets, "packet")] {
@@ -110,6 +121,9 @@ impl std::fmt::Display for LossSum {
                 f,
                 "{before}{count} stream{plural} may have lost events early"
             )?;
+        }
+        if self.is_partial {
+            f.write_str("; not all could be read")?;
         }
         Ok(())
     }
@@ -191,5 +205,16 @@ mod tests {
             sum.to_string(),
             "5 events and 1 packet lost; 1 stream may have lost events early"
         );
+        sum.is_partial = true;
+        assert_eq!(
+            sum.to_string(),
+            "5 events and 1 packet lost; 1 stream may have lost events early; not all could be read"
+        );
+        let unread = LossSum {
+            is_partial: true,
+            ..LossSum::default()
+        };
+        assert_eq!(unread.to_string(), "nothing lost in what could be read");
+        assert!(!unread.is_empty());
     }
 }

@@ -115,7 +115,7 @@ impl Feed {
     /// The times of the first and the last packet that have not been requested, if packets say
     /// them.
     pub(super) fn span(&self) -> Option<(Nanoseconds, Nanoseconds)> {
-        let scale = self.scale?;
+        let scale = self.scale.as_ref()?;
         let records = self.blocks.iter().map(|used| &used.block.record);
         let begin = records.clone().map(|record| record.begin.0).min()?;
         let end = records.map(|record| record.end.0).max()?;
@@ -125,8 +125,10 @@ impl Feed {
 
     /// Leaves out the blocks that have nothing between these times.
     pub(super) fn select_times(&mut self, begin: Option<Nanoseconds>, end: Option<Nanoseconds>) {
-        let Some(scale) = self.scale else { return };
-        let time = |cycles| Nanoseconds::of_cycles(scale, cycles);
+        let Some(scale) = self.scale.clone() else {
+            return;
+        };
+        let time = |cycles| Nanoseconds::of_cycles(&scale, cycles);
         self.blocks.retain(|used| {
             let PacketsRecord {
                 begin: of, end: to, ..
@@ -186,7 +188,7 @@ impl Feed {
     /// is not known.
     pub(super) fn needed_at(&self) -> Option<Nanoseconds> {
         let cycles = self.reached.or_else(|| self.begin())?;
-        Nanoseconds::of_cycles(self.scale?, cycles)
+        Nanoseconds::of_cycles(self.scale.as_ref()?, cycles)
     }
 
     /// The time at which the first packet that has not been requested begins, in cycles.

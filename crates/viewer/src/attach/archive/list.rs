@@ -22,13 +22,14 @@ pub struct ArchiveListing {
 
 /// A session of an archive. Several may have the same name: they are read together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct ArchivedSession {
     /// The URL by which the session can be read, together with all others of its name.
     pub url: String,
     /// The name of the traced host.
+    #[serde(rename = "host")]
     pub target_hostname: String,
     /// The name of the session on the traced host.
+    #[serde(rename = "name")]
     pub session_name: String,
     /// The session, as in the names of its objects.
     pub session: String,
@@ -37,6 +38,7 @@ pub struct ArchivedSession {
     /// The time of its end. Absent: it has not ended, or its relay died.
     pub ended: Option<String>,
     /// The number of its packets. Absent until it has ended.
+    #[serde(rename = "packets")]
     pub packet_count: Option<u64>,
     /// The format of its traces: `ctf-1.8` or `ctf-2.0`.
     pub trace_format: &'static str,
@@ -59,9 +61,9 @@ pub(super) async fn list(
     }
     listed.sort_by_key(|listed| (listed.created.created, listed.found.session));
     let is_wanted = |listed: &ListedSession| {
-        target.session.as_ref().is_none_or(|wanted| {
-            wanted.host == listed.created.host && wanted.name == listed.created.name
-        })
+        let created = &listed.created;
+        let wanted = target.session.as_ref();
+        wanted.is_none_or(|wanted| wanted.names(&created.host, &created.name))
     };
     listed.retain(is_wanted);
     let sessions = listed.into_iter().map(|listed| {

@@ -33,6 +33,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use archive::store::Store;
+use ctf::TimeCorrections;
+use ctf::metadata::Trace;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 
@@ -45,8 +47,11 @@ pub use self::error::ArchiveError;
 pub use self::list::{ArchiveListing, ArchivedSession};
 pub use self::summary::{ArchiveSummary, ArchivedStream, ArchivedTrace};
 
+/// Returns the corrections of the times of a trace, if there are any.
+pub type CorrectionsOf = dyn Fn(&Trace) -> Option<Arc<TimeCorrections>> + Send + Sync;
+
 /// How an archive is read.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct ArchiveOptions {
     /// The time before which no packet is fetched.
     pub begin: Option<Nanoseconds>,
@@ -54,6 +59,8 @@ pub struct ArchiveOptions {
     pub end: Option<Nanoseconds>,
     /// Whether it is no error if there is no such session.
     pub may_be_missing: bool,
+    /// By what the reader will correct times. Absent if it will not.
+    pub corrections: Option<Arc<CorrectionsOf>>,
     /// The memory that packets may take.
     pub memory: MemoryBudget,
 }

@@ -124,9 +124,14 @@ impl ArchiveReader {
         }
         self.feeds = feeds(&opened.sessions, &self.removed);
         self.request_first();
-        let (traces, failures) = plan(&*store, &opened.sessions, &mut self.feeds).await?;
+        let (mut traces, failures) = plan(&*store, &opened.sessions, &mut self.feeds).await?;
         for failure in failures {
             self.send(SourceEvent::Missing(failure)).await?;
+        }
+        if let Some(corrections) = &self.options.corrections {
+            for trace in &mut traces {
+                trace.correct_times(&mut self.feeds, &**corrections);
+            }
         }
         self.select_times(&traces)?;
         for trace in traces {

@@ -81,19 +81,22 @@ pub(super) async fn find_sessions(
         )
     });
     let wanted = WantedSession {
-        names: names.map(|session| (session.host.clone(), session.name.clone())),
+        names: names.and_then(|session| Some((session.host.clone()?, session.name.clone()))),
         last_day,
         ..WantedSession::default()
     };
     let likely = likely_days();
     let (format, found) = tokio::join!(check_format(store), list_sessions(store, &wanted, &likely));
     format?;
-    let found = found?;
+    let is_wanted =
+        |found: &FoundSession| names.is_none_or(|wanted| wanted.names(&found.host, &found.name));
+    let mut found = found?;
+    // The list selects sessions of one host. Long names in it are cut, but not those of samples.
+    if names.is_some_and(|wanted| wanted.host.is_none()) {
+        found.retain(is_wanted);
+    }
     if found.is_empty() {
         let everything = list_sessions(store, &WantedSession::default(), &[]).await?;
-        let is_wanted = |found: &FoundSession| {
-            names.is_none_or(|wanted| found.host == wanted.host && found.name == wanted.name)
-        };
         if everything.iter().any(is_wanted) {
             return Err(ArchiveError::NothingInTime(
                 "all sessions were created after --end".to_owned(),
@@ -178,14 +181,12 @@ impl OpenedSessions {
         let mut created = 0;
         if let Some(record) = &opened.view.session {
             // The names of the objects by which it was found are cut if they are long.
-            let is_wanted = target.session.as_ref().is_none_or(|wanted| {
-                wanted.host.as_bytes() == record.host.as_bytes()
-                    && wanted.name.as_bytes() == record.name.as_bytes()
-            });
-            if !is_wanted {
+            let (host, session) = (record.host.to_string(), record.name.to_string());
+            let wanted = target.session.as_ref();
+            if wanted.is_some_and(|wanted| !wanted.names(&host, &session)) {
                 return;
             }
-            name = format!("{}/{}", record.host, record.name);
+            name = format!("{host}/{session}");
             created = record.created;
         }
         for error in &opened.failures {
@@ -247,7 +248,7 @@ fn describe_missing(target: &ArchiveTarget, found: &[FoundSession]) -> String {
     let mut known: Vec<SessionName> = Vec::new();
     for found in found {
         let name = SessionName {
-            host: found.host.clone(),
+            host: Some(found.host.clone()),
             name: found.name.clone(),
         };
         if !known.contains(&name) {

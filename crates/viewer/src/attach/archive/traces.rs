@@ -13,10 +13,10 @@ use futures_util::stream::{self, StreamExt};
 use tokio::sync::Notify;
 use wire::{ClassId, InstanceId, PacketIndex, TracePath};
 
-use super::ArchiveError;
 use super::feed::Feed;
 use super::fetch::Run;
 use super::sessions::Session;
+use super::{ArchiveError, CorrectionsOf};
 use crate::attach::{Backlog, MemoryBudget, TraceKey};
 
 /// Traces whose metadata is fetched at the same time.
@@ -195,19 +195,31 @@ impl PlannedTrace {
         }
     }
 
+    /// Corrects times, so that blocks are selected and fetched by those that are shown.
+    pub(super) fn correct_times(&mut self, feeds: &mut [Feed], corrections: &CorrectionsOf) {
+        if let Some(corrections) = corrections(self.metadata.trace()) {
+            self.metadata.correct_times(corrections);
+            self.set_scales(feeds);
+        }
+    }
+
+    fn set_scales(&self, feeds: &mut [Feed]) {
+        let mut streams = self.metadata.trace().streams();
+        let scale = streams.find_map(|stream| stream.timescale().cloned());
+        for number in &self.feeds {
+            if let Some(feed) = feeds.get_mut(*number) {
+                feed.scale.clone_from(&scale);
+            }
+        }
+    }
+
     /// Makes one feed of those of the same stream, and orders the feeds as files are ordered.
     async fn join_feeds(
         &mut self,
         feeds: &mut [Feed],
         store: &dyn Store,
     ) -> Result<(), ArchiveError> {
-        let mut streams = self.metadata.trace().streams();
-        let scale = streams.find_map(|stream| stream.timescale());
-        for number in &self.feeds {
-            if let Some(feed) = feeds.get_mut(*number) {
-                feed.scale = scale;
-            }
-        }
+        self.set_scales(feeds);
         let order = |number: &usize| {
             let feed = feeds.get(*number)?;
             Some((stream_of(feed), feed.first.as_ref()?.begin))

@@ -164,7 +164,7 @@ impl DirectoryFollower {
                 && stream.queue.is_empty()
                 && let Some(trace) = self.traces.get(&stream.trace)
                 && !trace.has_locks
-                && let Some(scale) = trace.timescale
+                && let Some(scale) = &trace.timescale
             {
                 let until = cycles_at(until, |cycles| Nanoseconds::of_cycles(scale, cycles));
                 stream.send_watermark(until, &mut self.events)?;
@@ -179,7 +179,7 @@ impl DirectoryFollower {
             return;
         };
         trace.grown = trace.grown.max(written);
-        let scale = trace.timescale;
+        let scale = trace.timescale.as_ref();
         let time = scale.and_then(|scale| Nanoseconds::of_cycles(scale, end));
         let last = self.packet_ends.back().map(|(_, time)| *time);
         // Relays with beacons need no help.

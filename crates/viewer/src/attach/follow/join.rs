@@ -122,8 +122,8 @@ impl DirectoryFollower {
         };
         trace.has_locks |= metadata.is_locked();
         let mut streams = metadata.metadata.trace().streams();
-        let timescale = streams.find_map(|stream| stream.timescale());
-        trace.timescale = trace.timescale.or(timescale);
+        let timescale = streams.find_map(|stream| stream.timescale().cloned());
+        trace.timescale = trace.timescale.take().or(timescale);
         let is_first = trace.first_directory == chunk.id;
         let (trace, bytes) = (trace.key, trace.announced.take_new(metadata, is_first));
         if bytes.is_empty() {

@@ -91,6 +91,8 @@ pub(super) struct RelaySession {
     /// Whether the relay has refused to attach to a session that the target names, which has been
     /// reported.
     has_refused: bool,
+    /// Whether all that the relay had at first has been handed over, or nobody wants to know.
+    has_caught_up: bool,
     /// Whether nothing further is to be followed.
     is_finished: bool,
     /// What was followed on the connections before this one.
@@ -198,6 +200,7 @@ impl RelaySession {
             has_sent_packet: false,
             leave_due: None,
             has_refused: false,
+            has_caught_up: !options.reports_catch_up,
             is_finished: false,
             resume: ResumeState::default(),
         })
@@ -237,6 +240,11 @@ impl RelaySession {
                 return Ok(());
             }
             // Only a round that has requested everything says that there is nothing.
+            let is_left = || self.streams.values().any(|stream| stream.may_have_packets);
+            let has_all = is_polling && !is_progress && self.waiting_traces() == 0 && !is_left();
+            if has_all && !std::mem::replace(&mut self.has_caught_up, true) {
+                self.send_event(SourceEvent::CaughtUp).await?;
+            }
             self.poll_timer
                 .end_round(is_polling, is_progress, Instant::now());
             self.wait_for_changes().await?;
