@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory, Parser, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use transport::client_files::{ClientFiles, MissingFile};
 use viewer::attach::target::Target;
 use viewer::bound::TypedTime;
@@ -17,20 +17,19 @@ use viewer_proto::session::Seek;
 use crate::sink::row::SinkRow;
 use crate::sink::{SINKS, SinkOptions, text};
 
+mod align;
 mod debug_info;
 mod info;
 mod spans;
 mod top;
 mod web;
 
+pub use align::AlignArguments;
 pub use debug_info::DebugInfoArguments;
 pub use info::InfoArguments;
 pub use spans::{SpanGroup, SpanSort, SpansArguments};
 pub use top::TopArguments;
 pub use web::WebArguments;
-
-/// The commands, each the first word of a command line.
-const COMMANDS: [&str; 5] = ["info", "proxy", "spans", "top", "web"];
 
 /// Shortest and longest time between two samples or tables, in seconds.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
@@ -45,10 +44,15 @@ const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
     version,
     after_help = EXAMPLES,
     max_term_width = 100,
+    // A command is the first word: further words of this name are refused as targets.
+    args_conflicts_with_subcommands = true,
     disable_help_flag = true,
     disable_version_flag = true
 )]
 pub struct Arguments {
+    /// The command. None: the events of the targets are shown.
+    #[command(subcommand)]
+    pub command: Option<Command>,
     /// List the sessions of the relays and archives, and exit.
     #[arg(short, long)]
     pub list: bool,
@@ -79,11 +83,22 @@ pub struct Arguments {
     #[command(flatten)]
     pub options: SinkOptions,
     /// Print help, and exit; --help prints more than -h.
-    #[arg(short, long, action = ArgAction::Help)]
+    #[arg(short, long, action = ArgAction::Help, global = true)]
     help: Option<bool>,
     /// Print the version, and exit.
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
+}
+
+/// The commands. Any other first word is a target.
+#[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "the arguments of each say what it does")]
+pub enum Command {
+    Info(InfoArguments),
+    Proxy(ProxyArguments),
+    Spans(Box<SpansArguments>),
+    Top(TopArguments),
+    Web(Box<WebArguments>),
 }
 
 /// What is read, and which of its events: the options of commands that show events in order.
@@ -152,10 +167,9 @@ pub struct ReadArguments {
     #[arg(long, help_heading = "Selection")]
     pub stream_intersection: bool,
 
-    /// Correct the times of events by the samples of the hosts' clocks that consumer has written,
-    /// and print the corrections; for directories.
-    #[arg(long, help_heading = "Selection")]
-    pub align: bool,
+    /// What relates the clocks of hosts.
+    #[command(flatten)]
+    pub align: AlignArguments,
 
     /// What is shown of the addresses in events.
     #[command(flatten)]
@@ -213,12 +227,7 @@ pub struct ArchiveArguments {
 /// encrypted port of a relay, until SIGINT or SIGTERM. A host that is called proxy is the target
 /// net://proxy.
 #[derive(Debug, Parser)]
-#[command(
-    name = "test-live proxy",
-    bin_name = "test-live proxy",
-    after_help = PROXY_EXAMPLES,
-    max_term_width = 100
-)]
+#[command(after_help = PROXY_EXAMPLES)]
 pub struct ProxyArguments {
     /// The live port of the relay: `nets://HOST[:PORT]`.
     #[arg(value_name = "TARGET")]
@@ -291,18 +300,6 @@ Examples:
   Show events per second, by name and by stream:
     test-live --sink counter COLLECTOR
 
-  Show what a recording is at a glance; see test-live info --help:
-    test-live info TRACE_DIR
-
-  Show the rates of all live sessions on a screen; see test-live top --help:
-    test-live top COLLECTOR
-
-  Show how long the spans of a recording take; see test-live spans --help:
-    test-live spans TRACE_DIR
-
-  Show a live timeline in a browser; see test-live web --help:
-    test-live web COLLECTOR
-
 Exit status:
   0    All events were shown.
   1    Something could not be read, no session or event was found, or something was lost or metadata breaks a rule and --strict
@@ -351,18 +348,6 @@ fn sink_parser() -> impl TypedValueParser<Value = &'static SinkRow> {
     })
 }
 
-impl ProxyArguments {
-    /// The arguments of a command line, of which the first word is the command. Exits if they are
-    /// invalid, or help was requested.
-    #[must_use]
-    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
-    where
-        W: Into<OsString> + Clone,
-    {
-        Self::parse_from(words)
-    }
-}
-
 impl TlsArguments {
     /// The files of certificates.
     ///
@@ -401,17 +386,6 @@ fn set_endpoint(targets: &mut [Target], archive: &ArchiveArguments) {
     }
 }
 
-/// Gives encrypted targets their certificates. Exits with the usage of the command `A` if a file is
-/// not named.
-fn set_certificates_or_exit<A: CommandFactory>(targets: &mut [Target], tls: &TlsArguments) {
-    if let Err(error) = set_certificates(targets, tls) {
-        let mut command = A::command();
-        command
-            .error(ErrorKind::MissingRequiredArgument, error)
-            .exit();
-    }
-}
-
 fn set_certificates(targets: &mut [Target], tls: &TlsArguments) -> Result<(), MissingFile> {
     for target in targets {
         if let Target::Relay(relay) = target
@@ -434,12 +408,44 @@ impl Arguments {
     {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         let mut arguments = Self::parse_from(&words);
-        if let Err(error) = check_no_command(&words) {
+        if arguments.command.is_none()
+            && let Err(error) = check_no_command(&words)
+        {
             let mut command = Self::command();
             command.error(ErrorKind::InvalidSubcommand, error).exit();
         }
-        arguments.read.complete_or_exit::<Self>();
+        if let Err(error) = arguments.complete_targets() {
+            let mut program = Self::command();
+            // Gives commands the names that their usage shows.
+            program.build();
+            let command = words.get(1).and_then(|word| word.to_str());
+            let command = command.filter(|name| program.find_subcommand(name).is_some());
+            let command = command.and_then(|name| program.find_subcommand_mut(name));
+            let error = match command {
+                Some(command) => command.error(ErrorKind::MissingRequiredArgument, error),
+                None => program.error(ErrorKind::MissingRequiredArgument, error),
+            };
+            error.exit();
+        }
         arguments
+    }
+
+    /// Gives the targets their certificates and endpoints.
+    ///
+    /// # Errors
+    /// If a file of an encrypted target is not named.
+    fn complete_targets(&mut self) -> Result<(), MissingFile> {
+        let (targets, tls, archive) = match &mut self.command {
+            None => self.read.targets(),
+            Some(Command::Info(info)) => (&mut info.targets, &info.tls, &info.archive),
+            // It reads the options of certificates itself.
+            Some(Command::Proxy(_)) => return Ok(()),
+            Some(Command::Spans(spans)) => spans.read.targets(),
+            Some(Command::Top(top)) => (&mut top.targets, &top.tls, &top.archive),
+            Some(Command::Web(web)) => (&mut web.targets, &web.tls, &web.archive),
+        };
+        set_endpoint(targets, archive);
+        set_certificates(targets, tls)
     }
 }
 
@@ -450,7 +456,8 @@ fn check_no_command(words: &[OsString]) -> Result<(), String> {
     let matches = Arguments::command().try_get_matches_from(words);
     let matches = matches.map_err(|error| error.to_string())?;
     let mut targets = matches.get_raw("targets").into_iter().flatten();
-    let is_command = |target: &&OsStr| COMMANDS.iter().any(|command| *command == *target);
+    let program = Arguments::command();
+    let is_command = |target: &&OsStr| program.find_subcommand(target).is_some();
     let Some(command) = targets.find(is_command).map(OsStr::to_string_lossy) else {
         return Ok(());
     };
@@ -461,11 +468,9 @@ fn check_no_command(words: &[OsString]) -> Result<(), String> {
 }
 
 impl ReadArguments {
-    /// Gives the targets their certificates and endpoints. Exits with the usage of the command `A`
-    /// if a file is not named.
-    fn complete_or_exit<A: CommandFactory>(&mut self) {
-        set_certificates_or_exit::<A>(&mut self.targets, &self.tls);
-        set_endpoint(&mut self.targets, &self.archive);
+    /// The targets, and the options that complete them.
+    fn targets(&mut self) -> (&mut Vec<Target>, &TlsArguments, &ArchiveArguments) {
+        (&mut self.targets, &self.tls, &self.archive)
     }
 }
 
@@ -484,7 +489,8 @@ mod tests {
             let words = [&["test-live"], words].concat();
             check_no_command(&words.into_iter().map(OsString::from).collect::<Vec<_>>())
         };
-        for command in COMMANDS {
+        let program = Arguments::command();
+        for command in program.get_subcommands().map(clap::Command::get_name) {
             let error = check(&["--quiet", command, "shop"]).unwrap_err();
             let usage = format!("test-live {command} [OPTIONS]");
             assert!(error.contains(&usage), "{error}");

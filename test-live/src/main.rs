@@ -1,15 +1,13 @@
 //! The program of the live viewer: arguments, then the run until a signal, then the exit status.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::ExitCode;
 
 use daemon::error_text::describe_error;
 use daemon::logging;
-use daemon::output::{is_closed_output, print_message};
+use daemon::output::{has_colors, is_closed_output, print_message};
 use daemon::signals::StopSignals;
-use test_live::cli::{
-    Arguments, InfoArguments, ProxyArguments, SpansArguments, TopArguments, WebArguments,
-};
+use test_live::cli::{Arguments, Command};
 use test_live::info;
 use test_live::proxy;
 use test_live::run::run;
@@ -26,41 +24,24 @@ use viewer::run::{Outcome, Stop, UsageError};
 const INTERRUPTED: i32 = 130;
 
 fn main() -> ExitCode {
-    // Not subcommands of clap, because any other first word is a target.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "proxy")
-    {
-        let arguments = ProxyArguments::from_words(std::env::args_os().skip(1));
-        return exit_code(proxy::run(&arguments).map(|()| Outcome::Whole));
+    let mut arguments = Arguments::from_words(std::env::args_os());
+    match arguments.command.take() {
+        None => {
+            init_logging(arguments.read.verbose);
+            run_until_signal(false, |stop| run(&arguments, stop))
+        }
+        Some(Command::Info(info)) => exit_code(info::run(&info)),
+        Some(Command::Proxy(proxy)) => exit_code(proxy::run(&proxy).map(|()| Outcome::Whole)),
+        Some(Command::Spans(spans)) => {
+            init_logging(spans.read.verbose);
+            run_until_signal(false, |stop| spans::run(&spans, stop))
+        }
+        Some(Command::Top(top)) => run_until_signal(!top.batch, |stop| top::run(&top, stop)),
+        Some(Command::Web(web)) => {
+            init_logging(web.verbose);
+            run_until_signal(false, |stop| timeline::run(web.settings()?, stop))
+        }
     }
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "info")
-    {
-        let arguments = InfoArguments::from_words(std::env::args_os().skip(1));
-        return exit_code(info::run(&arguments));
-    }
-    if std::env::args_os().nth(1).is_some_and(|word| word == "top") {
-        let arguments = TopArguments::from_words(std::env::args_os().skip(1));
-        return run_until_signal(!arguments.batch, |stop| top::run(&arguments, stop));
-    }
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "spans")
-    {
-        let arguments = SpansArguments::from_words(std::env::args_os().skip(1));
-        init_logging(arguments.read.verbose);
-        return run_until_signal(false, |stop| spans::run(&arguments, stop));
-    }
-    if std::env::args_os().nth(1).is_some_and(|word| word == "web") {
-        let arguments = WebArguments::from_words(std::env::args_os().skip(1));
-        init_logging(arguments.verbose);
-        return run_until_signal(false, |stop| timeline::run(arguments.settings()?, stop));
-    }
-    let arguments = Arguments::from_words(std::env::args_os());
-    init_logging(arguments.read.verbose);
-    run_until_signal(false, |stop| run(&arguments, stop))
 }
 
 fn run_until_signal(
@@ -133,7 +114,7 @@ fn init_logging(verbose: u8) {
         .and_then(|text| text.parse().ok());
     let to_stderr = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
+        .with_ansi(has_colors(&io::stderr()));
     tracing_subscriber::registry()
         .with(to_stderr)
         .with(targets.unwrap_or_else(|| Targets::new().with_default(logging::level(verbose))))

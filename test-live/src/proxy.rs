@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use bytes::{Buf, BytesMut};
+use daemon::checkup::listener::{Protocol, name_listener};
 use daemon::connection_limit::{AdmittedConnection, ConnectionLimit};
 use daemon::output::print_message;
 use daemon::signals::StopSignals;
@@ -58,6 +59,7 @@ pub fn run(arguments: &ProxyArguments) -> anyhow::Result<()> {
         let mut stop = StopSignals::catch().context("cannot handle signals")?;
         let listener = TcpListener::bind(arguments.listen)
             .await
+            .map_err(|error| name_listener(error, Protocol::Tcp, arguments.listen))
             .with_context(|| format!("cannot listen on {}", arguments.listen))?;
         let address = listener.local_addr()?;
         print_message(format_args!(

@@ -1,17 +1,21 @@
 //! The run: joins sources, mux and sink, and returns how it ended.
 
+mod merge;
+
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use daemon::output::{print_message, stdout};
+use daemon::output::{print_message, stdout, write_json};
 use serde::Serialize;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::mpsc::{self, Sender};
 use tokio::sync::watch;
-use tokio::time::timeout_at;
+use viewer::align::AlignBy;
+use viewer::align::aligner::Aligner;
+use viewer::align::live::SampleSources;
 use viewer::attach::archive::{ArchiveOptions, ArchiveSource};
 use viewer::attach::follow::{self, FollowOptions};
 use viewer::attach::target::{ArchiveTarget, RelayTarget, Target};
@@ -19,15 +23,14 @@ use viewer::attach::{MemoryBudget, SourceEvent, SourceHandle, list, relay};
 use viewer::bound::{Bound, TypedTime};
 use viewer::directories::{self, DirectoryOptions};
 use viewer::filter::Filter;
-use viewer::json_text::escape_controls;
-use viewer::mux::{Mux, Progress, Report, Stage};
+use viewer::mux::{Mux, Stage};
 use viewer::run::{Outcome, Stop, UsageError};
 use viewer::select::{Select, Selection, Tally};
-use viewer::sink::{Finished, Needs, Next, OpenSink, SinkError};
-use viewer::sources::EVENT_CAPACITY;
-use viewer::turn::{NewcomerHold, Turn};
+use viewer::sink::{Finished, Needs, OpenSink, SinkError};
+use viewer::sources::{EVENT_CAPACITY, not_aligned};
 use viewer_proto::session::Seek;
 
+use self::merge::{Merge, SourceChannels};
 use crate::cli::{Arguments, NotFound, ReadArguments};
 use crate::sink::text::{ClockFormat, Times};
 
@@ -96,8 +99,8 @@ pub fn show_selected_events(
         }
     }
     let are_alone = relays.is_empty() && growing.is_empty() && archives.is_empty();
-    check_alignment(arguments, are_alone)?;
-    let mut select = open_select(arguments, output)?;
+    let mut select = open_select(arguments, output, are_alone)?;
+    let samples = open_samples(arguments, are_alone, &growing, &complete)?;
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
     if !output.needs.order {
@@ -107,17 +110,12 @@ pub fn show_selected_events(
     let mut sliced = None;
     if !complete.is_empty() {
         let options = directory_options(arguments, output);
-        let traces = directories::open(&complete, options, &mut select)?;
+        let alignment = samples.as_ref().map(SampleSources::alignment);
+        let traces = directories::open(&complete, options, alignment, &mut select)?;
         let threads = arguments.threads.map(usize::from);
         // Events of other sources would have to be put in order with those of slices.
-        match directories::plan_slices(traces, threads, are_alone, &mut select) {
-            Ok(slices) => sliced = Some(slices),
-            Err(traces) => {
-                for trace in traces {
-                    mux.add_complete(&trace, &mut select)?;
-                }
-            }
-        }
+        let slices = are_alone.then_some(threads);
+        sliced = directories::add(traces, slices, &mut mux, &mut select)?;
     }
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
@@ -130,7 +128,10 @@ pub fn show_selected_events(
         &is_held_back,
     )?;
     for archive in archives {
-        let options = archive_options((arguments, output), &memory);
+        let options = ArchiveOptions {
+            corrections: samples.as_ref().map(SampleSources::corrections),
+            ..archive_options((arguments, output), &memory)
+        };
         sources.push(archive.spawn(options, sender.clone(), is_held_back.clone())?);
     }
     // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
@@ -144,8 +145,14 @@ pub fn show_selected_events(
         Some(sliced) => sliced.show(&mut mux, &memory, &mut select, &|| stop.is_requested()),
         None => Ok(()),
     };
-    let shown =
-        shown.and_then(|()| show_events(&mut mux, &mut select, channels, stop, arguments.quiet));
+    let mut merge = Merge {
+        mux: &mut mux,
+        select: &mut select,
+        aligner: samples.as_ref().map(Aligner::new),
+        hosts: HashSet::new(),
+        quiet: arguments.quiet,
+    };
+    let shown = shown.and_then(|()| merge.show_events(channels, stop));
     select.clear_progress_bar();
     // All are asked to stop before any is waited for.
     for source in &sources {
@@ -165,18 +172,45 @@ pub fn show_selected_events(
     }
 }
 
-/// Checks that times can be corrected, if that is wanted: `are_alone` says whether there are
-/// complete directories only.
-fn check_alignment(arguments: &ReadArguments, are_alone: bool) -> anyhow::Result<()> {
-    if arguments.align && !are_alone {
-        let what = "--align needs samples of clocks before the events: it reads only directories that are not being written";
-        bail!(UsageError(what.to_owned()));
+/// Begins to read samples of clocks, if they are wanted and not all in complete directories:
+/// `are_alone` says whether they are.
+fn open_samples(
+    arguments: &ReadArguments,
+    are_alone: bool,
+    growing: &[PathBuf],
+    complete: &[PathBuf],
+) -> anyhow::Result<Option<SampleSources>> {
+    match arguments.align.by() {
+        Some(AlignBy::Network) if !are_alone => {
+            bail!(UsageError(AlignBy::NETWORK_NEEDS.to_owned()));
+        }
+        Some(AlignBy::Samples) if !are_alone => {}
+        _ => return Ok(None),
     }
-    Ok(())
+    if let Some(growing) = growing.first() {
+        let what = not_aligned(growing);
+        bail!(UsageError(format!("{what}, or add --no-follow")));
+    }
+    let mut traces = Vec::new();
+    if !complete.is_empty() {
+        // Failures are reported when the events are read.
+        traces = directories::open_traces(complete, |_| ())?;
+    }
+    let (samples, is_late) = SampleSources::open(&arguments.targets, &traces)?;
+    if is_late && !arguments.quiet {
+        print_message(format_args!(
+            "test-live: the samples of clocks are not read yet: hosts are unaligned until they are"
+        ));
+    }
+    Ok(Some(samples))
 }
 
 /// Opens the sink, and before it the selection of events.
-fn open_select(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Result<Select> {
+fn open_select(
+    arguments: &ReadArguments,
+    output: &RunOutput<'_>,
+    are_complete: bool,
+) -> anyhow::Result<Select> {
     let is_bounded = arguments.begin.is_some() || arguments.end.is_some();
     let times = Times::new(ClockFormat {
         // Users compare the times of losses with those of --begin and --end.
@@ -186,6 +220,10 @@ fn open_select(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Res
     let selection = selection(arguments, output)?;
     let sink = (output.open)(is_endless(arguments))?;
     let mut select = Select::new(selection, sink, output.needs, times.into_writer());
+    // Of complete directories this is known before their events.
+    if !are_complete && !arguments.quiet && arguments.align.by().is_none() {
+        select.watch_differences();
+    }
     if let Some(debug_info) = arguments.debug_info.open() {
         select.set_debug_info(debug_info);
     }
@@ -218,7 +256,7 @@ fn directory_options(arguments: &ReadArguments, output: &RunOutput<'_>) -> Direc
         // On a terminal, events and the progress bar would write over each other.
         shows_progress: !arguments.quiet && !output.is_terminal,
         is_intersection: arguments.stream_intersection,
-        is_aligned: arguments.align,
+        align: arguments.align.by(),
         is_quiet: arguments.quiet,
     }
 }
@@ -276,6 +314,7 @@ fn archive_options(
         end: arguments.end.and_then(nanoseconds),
         may_be_missing: arguments.session_not_found == Some(NotFound::End),
         memory: memory.clone(),
+        ..ArchiveOptions::default()
     }
 }
 
@@ -284,115 +323,6 @@ fn is_followed(arguments: &ReadArguments, directory: &Path) -> anyhow::Result<bo
     let cannot = || format!("cannot read {}", directory.display());
     let is_written = || follow::is_live(directory).with_context(cannot);
     Ok(!arguments.no_follow && (arguments.follow || is_written()?))
-}
-
-/// The channels between the main thread and the sources.
-struct SourceChannels {
-    source_events: Receiver<SourceEvent>,
-    /// Whether events are held back until the watermarks of the sources have passed them.
-    held_back: watch::Sender<bool>,
-}
-
-/// Handles what the sources report and shows events until all sources have ended.
-fn show_events(
-    mux: &mut Mux,
-    select: &mut Select,
-    SourceChannels {
-        mut source_events,
-        held_back,
-    }: SourceChannels,
-    stop: &Stop,
-    quiet: bool,
-) -> Result<(), SinkError> {
-    // With `--limit 0`, no event has to be waited for.
-    if select.is_limit_reached() {
-        return Ok(());
-    }
-    // The channel has no blocking receive with a timeout: a runtime has to measure it.
-    let timer = Builder::new_current_thread().enable_time().build()?;
-    let mut newcomer_hold = NewcomerHold::default();
-    loop {
-        let turn = Turn::begin();
-        while let Some(event) = turn.next_event(&mut source_events) {
-            handle_event(mux, select, event, quiet)?;
-        }
-        match mux.run(select, &|| stop.is_requested())? {
-            Progress::Enough => return Ok(()),
-            Progress::Waiting | Progress::Ended => {}
-        }
-        let flush_deadline = match select.flush()? {
-            Next::Event => None,
-            Next::FlushAt(deadline) => Some(deadline),
-            Next::Finish => return Ok(()),
-        };
-        if newcomer_hold.is_over(mux.is_held_by_newcomers(), Instant::now()) {
-            // What waited for these streams can be shown in the next turn.
-            mux.release_newcomers();
-            continue;
-        }
-        let holds_back = mux.holds_back();
-        // Most turns change nothing, and only a change shall wake the sources.
-        held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
-        if stop.is_requested() {
-            return Ok(());
-        }
-        // The channel ends when all sources have.
-        let deadlines = [newcomer_hold.deadline(), flush_deadline];
-        let deadline = deadlines.into_iter().flatten().min();
-        match receive_until(&timer, &mut source_events, deadline) {
-            Received::Event(event) => handle_event(mux, select, event, quiet)?,
-            Received::Nothing => {}
-            Received::End => {
-                mux.run(select, &|| stop.is_requested())?;
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// What a wait for the sources has brought.
-enum Received {
-    Event(SourceEvent),
-    /// Nothing until the deadline.
-    Nothing,
-    /// All sources have ended.
-    End,
-}
-
-fn receive_until(
-    timer: &Runtime,
-    source_events: &mut Receiver<SourceEvent>,
-    deadline: Option<Instant>,
-) -> Received {
-    let received = match deadline {
-        None => source_events.blocking_recv(),
-        Some(deadline) => {
-            let receive = async { timeout_at(deadline.into(), source_events.recv()).await };
-            match timer.block_on(receive) {
-                Ok(received) => received,
-                Err(_) => return Received::Nothing,
-            }
-        }
-    };
-    received.map_or(Received::End, Received::Event)
-}
-
-fn handle_event(
-    mux: &mut Mux,
-    select: &mut Select,
-    event: SourceEvent,
-    quiet: bool,
-) -> Result<(), SinkError> {
-    match mux.handle(event, select)? {
-        None => {}
-        Some(Report::Notice(notice)) if quiet => tracing::info!("{notice}"),
-        Some(Report::Notice(notice)) => {
-            print_message(format_args!("test-live: {notice}"));
-        }
-        Some(Report::Missing(what)) => select.report_missing(&what),
-        Some(Report::Failed(what)) => select.report_failure(&what),
-    }
-    Ok(())
 }
 
 /// Reports that there were events and none was selected, or none has a counter. Returns false if
@@ -452,7 +382,7 @@ fn selection(arguments: &ReadArguments, output: &RunOutput<'_>) -> anyhow::Resul
         || output.limit.is_some()
         || arguments.begin.is_some()
         || arguments.end.is_some()
-        || arguments.align
+        || arguments.align.by().is_some()
         || arguments.debug_info.is_on();
     if let Some(whole) = needs.whole.filter(|_| is_partial) {
         bail!(UsageError(format!(
@@ -555,8 +485,7 @@ fn write_listing(
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     if is_json {
-        let json = serde_json::to_string_pretty(listing)?;
-        writeln!(out, "{}", escape_controls(json))?;
+        write_json(listing, out)?;
     } else {
         write!(out, "{listing}")?;
     }

@@ -161,7 +161,7 @@ fn sessions_are_listed_and_missing_ones_described() {
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let names = listed.as_array().unwrap().iter();
     let names: Vec<_> = names
-        .map(|session| session["session-name"].as_str().unwrap())
+        .map(|session| session["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["app", "app", "web server"]);
     let text = test_live(&["--list", &archive.url("/host/vm/web server")]);

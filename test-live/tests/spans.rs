@@ -160,11 +160,7 @@ fn text(bytes: &[u8]) -> String {
 /// Returns the rows of `test-live spans --json`.
 fn rows(options: &[&str], directory: &Path) -> Vec<Value> {
     let words = [&["spans", "--json"], options].concat();
-    let shown = text(&test_live(&words, directory).stdout);
-    let lines = shown.lines();
-    lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    serde_json::from_slice(&test_live(&words, directory).stdout).unwrap()
 }
 
 fn stacks(directory: &Path) -> BTreeMap<String, u64> {
@@ -183,7 +179,7 @@ fn stacks(directory: &Path) -> BTreeMap<String, u64> {
 }
 
 fn assert_rows(rows: &[Value], mut expected: BTreeMap<String, Expected>) {
-    let totals: Vec<_> = rows.iter().map(|row| row["total-ns"].as_u64()).collect();
+    let totals: Vec<_> = rows.iter().map(|row| row["total_ns"].as_u64()).collect();
     assert!(totals.is_sorted_by(|one, other| one >= other), "{totals:?}");
     assert_eq!(rows.len(), expected.len(), "{rows:?}");
     for row in rows {
@@ -193,17 +189,17 @@ fn assert_rows(rows: &[Value], mut expected: BTreeMap<String, Expected>) {
         let (count, total) = (durations.len(), durations.iter().sum::<u64>());
         for (member, exact) in [
             ("count", count as u64),
-            ("total-ns", total),
-            ("self-ns", expected.own),
-            ("mean-ns", total / count as u64),
-            ("min-ns", durations[0]),
-            ("max-ns", durations[count - 1]),
+            ("total_ns", total),
+            ("self_ns", expected.own),
+            ("mean_ns", total / count as u64),
+            ("min_ns", durations[0]),
+            ("max_ns", durations[count - 1]),
             ("open", 0),
-            ("without-begin", 0),
+            ("without_begin", 0),
         ] {
             assert_eq!(row[member], exact, "{member} of {row}");
         }
-        for (member, percent) in [("p50-ns", 50), ("p90-ns", 90), ("p99-ns", 99)] {
+        for (member, percent) in [("p50_ns", 50), ("p90_ns", 90), ("p99_ns", 99)] {
             let exact = durations[(count * percent).div_ceil(100) - 1];
             let shown = row[member].as_u64().unwrap();
             assert!(
@@ -285,7 +281,7 @@ fn sent_spans_are_measured_whether_begins_and_ends_or_whole_ones_come_in_any_ord
         assert_eq!(sum(&stacks(trace.path())), sum(&stacks_expected), "{form}");
         let shown: u64 = rows(&[], trace.path())
             .iter()
-            .map(|row| row["self-ns"].as_u64().unwrap())
+            .map(|row| row["self_ns"].as_u64().unwrap())
             .sum();
         assert_eq!(shown, sum(&stacks_expected), "{form}");
     }
@@ -379,7 +375,7 @@ fn spans_without_an_end_or_a_begin_are_counted_and_take_no_time() {
         let number = |member| row[member].as_u64().unwrap();
         (
             row["name"].as_str().unwrap().to_owned(),
-            ["count", "total-ns", "self-ns", "open", "without-begin"].map(number),
+            ["count", "total_ns", "self_ns", "open", "without_begin"].map(number),
         )
     };
     let expected = [

@@ -1,6 +1,5 @@
 //! The command line of `test-live spans`.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
@@ -19,12 +18,7 @@ use super::{ReadArguments, parse_interval};
 /// table so far is shown each second. OPEN is the number of spans whose ends were not seen, NO
 /// BEGIN that of ends whose begins were not. A host that is called spans is the target net://spans.
 #[derive(Debug, Parser)]
-#[command(
-    name = "test-live spans",
-    bin_name = "test-live spans",
-    after_help = EXAMPLES,
-    max_term_width = 100
-)]
+#[command(after_help = EXAMPLES)]
 pub struct SpansArguments {
     /// The targets, and which of their events are selected.
     #[command(flatten)]
@@ -44,7 +38,7 @@ pub struct SpansArguments {
     /// Show the first N rows only.
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub limit: Option<usize>,
-    /// Write a JSON object for each row, with times in nanoseconds.
+    /// Write the rows as JSON, with times in nanoseconds.
     #[arg(long, conflicts_with = "interval", help_heading = "Output")]
     pub json: bool,
     /// Show the table so far each SECONDS, 0.1 to 3600; default: 1 on a terminal, otherwise only at
@@ -102,26 +96,12 @@ Examples:
     test-live spans --by process --filter '$name == \"*syscall_*\"' TRACE_DIR
 
   Print names and their 99th percentile in microseconds:
-    test-live spans --json TRACE_DIR | jq -r '[.name, .\"p99-ns\" / 1000] | @tsv'
+    test-live spans --json TRACE_DIR | jq -r '.[] | [.name, .p99_ns / 1000] | @tsv'
 
   Write stacks for flame graphs instead:
     test-live --sink folded -w stacks.txt TRACE_DIR
 
 Exit status: as that of test-live.";
-
-impl SpansArguments {
-    /// The arguments of a command line, of which the first word is the command. Exits if they are
-    /// invalid, or help was requested.
-    #[must_use]
-    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
-    where
-        W: Into<OsString> + Clone,
-    {
-        let mut arguments = Self::parse_from(words);
-        arguments.read.complete_or_exit::<Self>();
-        arguments
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,11 @@
 //! The command line of `test-live top`.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
 use viewer::attach::target::Target;
 
-use super::{
-    ArchiveArguments, SeekTo, TlsArguments, parse_interval, set_certificates_or_exit, set_endpoint,
-};
+use super::{AlignArguments, ArchiveArguments, SeekTo, TlsArguments, parse_interval};
 
 /// Show rates, losses and lag of live sessions, like top.
 ///
@@ -20,12 +17,7 @@ use super::{
 /// LAG is the time since the latest event, if the clock of the trace counts from 1970. Of a
 /// directory that is not being written, the rates are per second of the trace.
 #[derive(Debug, Parser)]
-#[command(
-    name = "test-live top",
-    bin_name = "test-live top",
-    after_help = EXAMPLES,
-    max_term_width = 100
-)]
+#[command(after_help = EXAMPLES)]
 pub struct TopArguments {
     /// Relays, archives, sessions and directories, as those of test-live.
     #[arg(value_name = "TARGET", required = true)]
@@ -45,6 +37,9 @@ pub struct TopArguments {
     /// the language.
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
+    /// What relates the clocks of hosts.
+    #[command(flatten)]
+    pub align: AlignArguments,
     /// Where to begin in sessions that exist when test-live starts.
     #[arg(long, value_enum, default_value = "last")]
     pub seek: SeekTo,
@@ -78,21 +73,6 @@ Exit status:
   0  The user or a signal ended it, N tables were printed, or all targets have ended.
   1  Something could not be read, or there was no session.
   2  The command line is invalid, or there is no terminal and no --batch.";
-
-impl TopArguments {
-    /// The arguments of a command line, of which the first word is the command. Exits if they are
-    /// invalid, or help was requested.
-    #[must_use]
-    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
-    where
-        W: Into<OsString> + Clone,
-    {
-        let mut arguments = Self::parse_from(words);
-        set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
-        set_endpoint(&mut arguments.targets, &arguments.archive);
-        arguments
-    }
-}
 
 #[cfg(test)]
 mod tests {

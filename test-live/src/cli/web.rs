@@ -1,7 +1,6 @@
 //! The command line of `test-live web`.
 
-use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,14 +10,15 @@ use viewer::attach::target::Target;
 use viewer::filter::Filter;
 use viewer::run::UsageError;
 
-use super::{
-    ArchiveArguments, DebugInfoArguments, SeekTo, TlsArguments, set_certificates_or_exit,
-    set_endpoint,
-};
+use super::{AlignArguments, ArchiveArguments, DebugInfoArguments, SeekTo, TlsArguments};
 use crate::sink::SINKS;
 
 /// Smallest and largest number of rows of the history. A row takes 32 bytes.
 const HISTORIES: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
+/// The number of rows of the history, unless only directories are shown.
+const LIVE_HISTORY: u64 = 10_000_000;
+/// Memory of a row with all that belongs to it, in bytes.
+const ROW_BYTES: u64 = 36;
 
 /// Show a live timeline in a browser.
 ///
@@ -30,20 +30,20 @@ const HISTORIES: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
 /// The history is bounded: the oldest events are dropped. When all targets have ended, the history
 /// is served until SIGINT or SIGTERM.
 #[derive(Debug, Parser)]
-#[command(
-    name = "test-live web",
-    bin_name = "test-live web",
-    after_help = EXAMPLES,
-    max_term_width = 100
-)]
+#[command(after_help = EXAMPLES)]
 pub struct WebArguments {
     /// Relays, archives, sessions and directories, as those of test-live.
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<Target>,
-    /// Listen on ADDRESS:PORT; with port 0 on a free port. On an address that other hosts reach,
-    /// the URL has a token, without which nobody gets the page; what is sent is not encrypted
-    /// without --https-cert.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5380")]
+    /// Listen on ADDRESS, at port 5380 or PORT; with port 0 on a free port. On an address that
+    /// other hosts reach, the URL has a token, without which nobody gets the page; what is sent is
+    /// not encrypted without --https-cert.
+    #[arg(
+        long,
+        value_name = "ADDRESS[:PORT]",
+        default_value = "127.0.0.1:5380",
+        value_parser = parse_listen
+    )]
     pub listen: SocketAddr,
     /// Take the token of the URL from FILE, instead of a new one at each start.
     #[arg(long, value_name = "FILE")]
@@ -66,9 +66,14 @@ pub struct WebArguments {
     /// What finds functions and source lines.
     #[command(flatten)]
     pub debug_info: DebugInfoArguments,
-    /// Keep about N rows (spans, instants and values of counters), each in 32 bytes of memory.
-    #[arg(long, value_name = "N", default_value = "10000000", value_parser = parse_history)]
-    pub history: usize,
+    /// Keep about N rows (spans, instants and values of counters), each in 32 bytes of memory;
+    /// default: 10000000, or if all targets are directories, as many as take a quarter of the
+    /// memory of this host.
+    #[arg(long, value_name = "N", value_parser = parse_history)]
+    pub history: Option<usize>,
+    /// What relates the clocks of hosts.
+    #[command(flatten)]
+    pub align: AlignArguments,
     /// Where to begin in sessions that exist when test-live starts.
     #[arg(long, value_enum, default_value = "last")]
     pub seek: SeekTo,
@@ -103,6 +108,16 @@ Exit status:
   2    The command line is invalid.
   130  A second signal ended the process.";
 
+/// The default port of the page.
+const DEFAULT_PORT: u16 = 5380;
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<IpAddr>();
+    let address = address.map(|address| SocketAddr::new(address, DEFAULT_PORT));
+    let address = address.or_else(|_| text.parse());
+    address.map_err(|_| "expected an address of this host, such as 0.0.0.0:5380".to_owned())
+}
+
 fn parse_lifetime(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
@@ -122,6 +137,20 @@ fn parse_history(text: &str) -> Result<usize, String> {
     })
 }
 
+/// The number of rows of the history on a host with so much memory in bytes, which recordings need
+/// to be seen whole; `None` for live sessions.
+fn default_history(memory: Option<u64>) -> usize {
+    let rows = memory.map_or(LIVE_HISTORY, |bytes| bytes / 4 / ROW_BYTES);
+    usize::try_from(rows.clamp(LIVE_HISTORY, *HISTORIES.end())).unwrap_or(usize::MAX)
+}
+
+/// The memory of this host, in bytes.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    // 64 bits at most on any system.
+    (info.totalram as u64).saturating_mul(info.mem_unit.into())
+}
+
 impl WebArguments {
     /// The settings of the timeline.
     ///
@@ -132,31 +161,25 @@ impl WebArguments {
             Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
             None => None,
         };
+        let are_directories = self
+            .targets
+            .iter()
+            .all(|target| matches!(target, Target::Directory(_)));
+        let default = || default_history(are_directories.then(memory_bytes));
+        let history = self.history.unwrap_or_else(default);
         Ok(TimelineSettings {
             targets: self.targets,
             seek: self.seek.into(),
             filter,
+            align: self.align.by(),
             debug_info: self.debug_info.open(),
-            history: self.history,
+            history,
             listen: self.listen,
             token: self.token,
             token_lifetime: self.token_lifetime,
             certificate: self.https_cert.zip(self.https_key),
             formats: SINKS.iter().filter_map(|sink| sink.download).collect(),
         })
-    }
-
-    /// The arguments of a command line, of which the first word is the command. Exits if they are
-    /// invalid, or help was requested.
-    #[must_use]
-    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
-    where
-        W: Into<OsString> + Clone,
-    {
-        let mut arguments = Self::parse_from(words);
-        set_certificates_or_exit::<Self>(&mut arguments.targets, &arguments.tls);
-        set_endpoint(&mut arguments.targets, &arguments.archive);
-        arguments
     }
 }
 
@@ -176,5 +199,24 @@ mod tests {
         assert!(parse(&["web"]).is_err());
         let default = parse(&["web", "host"]).unwrap();
         assert!(default.listen.ip().is_loopback());
+        for (text, want) in [
+            ("0.0.0.0", "0.0.0.0:5380"),
+            ("::1", "[::1]:5380"),
+            ("[::]:0", "[::]:0"),
+        ] {
+            let web = parse(&["web", "--listen", text, "host"]).unwrap();
+            assert_eq!(web.listen, want.parse().unwrap());
+        }
+        assert!(parse(&["web", "--listen", "here", "host"]).is_err());
+    }
+
+    #[test]
+    fn recordings_have_a_history_that_fits_the_memory_of_the_host() {
+        assert_eq!(default_history(None), 10_000_000);
+        assert_eq!(default_history(Some(16 << 30)), 119_304_647);
+        // A small host, and one with far more than anybody needs.
+        assert_eq!(default_history(Some(1 << 30)), 10_000_000);
+        assert_eq!(default_history(Some(u64::MAX)), 1_000_000_000);
+        assert!(memory_bytes() > 1 << 20);
     }
 }

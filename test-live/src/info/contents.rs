@@ -1,6 +1,7 @@
 //! What the events of traces say: their numbers by name, their processes, and losses.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
@@ -10,10 +11,15 @@ use ::tef::event::OwnerId;
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
 use viewer::attach::TraceKey;
+use viewer::interpret::environment::Environment;
 use viewer::interpret::event_name::counted_name;
+use viewer::interpret::flows::flow_of;
 use viewer::interpret::process_context::ProcessContext;
+use viewer::interpret::process_names::ProcessNames;
 use viewer::sink::losses::LossSum;
 use viewer::sink::{Ended, Finished, Loss, Next, Origin, Sink, SinkError};
+
+use super::messages::{MessageCounts, Messages};
 
 /// Largest number of names and of processes that are listed. The events of further names are
 /// counted together; further processes are not listed.
@@ -30,7 +36,11 @@ pub(super) struct Contents {
     pub(super) span: Option<(i64, i64)>,
     pub(super) processes: BTreeSet<Process>,
     pub(super) losses: LossSum,
+    pub(super) messages: MessageCounts,
 }
+
+/// Host and id of a process.
+type ProcessKey = (String, OwnerId<'static>);
 
 /// A process, as the contexts of its events or the environment of its trace say.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,8 +58,13 @@ pub(super) struct CountingSink {
     /// The numbers of events that were sent in Trace Event Format, by the names that they were sent
     /// with.
     sent: HashMap<String, u64>,
+    messages: Messages,
     decoder: RecordDecoder,
     context: ProcessContext,
+    process_names: ProcessNames,
+    /// The names that the processes of hosts had first, and those that events have told.
+    processes: HashMap<ProcessKey, String>,
+    told_names: HashMap<ProcessKey, String>,
     /// The process of the event before: most have the same.
     last: Option<(TraceKey, OwnerId<'static>)>,
     losses: LossSum,
@@ -65,8 +80,12 @@ pub(super) fn counting_sink() -> (CountingSink, Rc<RefCell<Contents>>) {
         classes: HashMap::new(),
         names: HashMap::new(),
         sent: HashMap::new(),
+        messages: Messages::default(),
         decoder: RecordDecoder::default(),
         context: ProcessContext::default(),
+        process_names: ProcessNames::default(),
+        processes: HashMap::new(),
+        told_names: HashMap::new(),
         last: None,
         losses: LossSum::default(),
         span: None,
@@ -96,6 +115,12 @@ impl CountingSink {
                     Record::Event(sent) => {
                         if let Some(pid) = sent.process() {
                             self.add_process(event, origin, pid.into_owned());
+                        }
+                        if let (Some(flow), Some(time)) = (flow_of(sent), event.time())
+                            && let Some(EnvironmentValue::Text(host)) =
+                                event.trace().environment_value("hostname")
+                        {
+                            self.messages.add(flow, host, time);
                         }
                         counted_name(sent)
                     }
@@ -127,7 +152,8 @@ impl CountingSink {
 
     /// Adds the process that the contexts of an event name, or its trace.
     fn add_process_of_contexts(&mut self, event: &Event<'_>, origin: Origin<'_>) {
-        if let Some(pid) = self.context.pid.or(process_of_trace(event)) {
+        let of_trace = Environment::of(event.trace()).process;
+        if let Some(pid) = self.context.pid.or(of_trace) {
             self.add_process(event, origin, OwnerId::Number(pid));
         }
     }
@@ -140,30 +166,38 @@ impl CountingSink {
             return;
         }
         self.last = Some((origin.trace.key, pid.clone()));
-        let text = |name| match event.trace().environment_value(name) {
-            Some(EnvironmentValue::Text(text)) => text.to_string(),
-            _ => String::new(),
+        let environment = Environment::of(event.trace());
+        let name = match environment.process {
+            Some(_) => environment.process_name.unwrap_or_default().into(),
+            None => String::from_utf8_lossy(&self.context.name),
         };
-        let host = text("hostname");
-        let name = match process_of_trace(event) {
-            Some(_) => text("procname"),
-            None => String::from_utf8_lossy(&self.context.name).into_owned(),
-        };
-        let mut contents = self.contents.borrow_mut();
-        // A thread may have another name than its process.
-        let mut known = contents.processes.iter();
-        let is_known = known.any(|process| process.pid == pid && process.host == host);
-        if !is_known && contents.processes.len() < MAX_LISTED {
-            contents.processes.insert(Process { host, name, pid });
+        let host = environment.host.unwrap_or_default().to_owned();
+        let has_room = self.processes.len() < MAX_LISTED;
+        match self.processes.entry((host, pid)) {
+            // A thread may have another name than its process.
+            Entry::Occupied(known) if !known.get().is_empty() => {}
+            Entry::Occupied(mut known) => *known.get_mut() = name.into_owned(),
+            Entry::Vacant(new) if has_room => {
+                new.insert(name.into_owned());
+            }
+            Entry::Vacant(_) => {}
         }
     }
-}
 
-/// The process of all events of a trace, as its environment says.
-fn process_of_trace(event: &Event<'_>) -> Option<i64> {
-    match event.trace().environment_value("vpid") {
-        Some(EnvironmentValue::Integer(pid)) => Some(*pid),
-        _ => None,
+    /// Keeps the name of a process that an event tells, if it does.
+    fn learn_name(&mut self, event: &Event<'_>) {
+        let Some((pid, name)) = self.process_names.read(event) else {
+            return;
+        };
+        let host = Environment::of(event.trace()).host.unwrap_or_default();
+        let has_room = self.told_names.len() < MAX_LISTED;
+        match self.told_names.entry((host.to_owned(), pid)) {
+            Entry::Occupied(mut known) => *known.get_mut() = name,
+            Entry::Vacant(new) if has_room => {
+                new.insert(name);
+            }
+            Entry::Vacant(_) => {}
+        }
     }
 }
 
@@ -178,6 +212,7 @@ impl Sink for CountingSink {
             let (first, last) = self.span.get_or_insert((time, time));
             (*first, *last) = ((*first).min(time), (*last).max(time));
         }
+        self.learn_name(event);
         self.context.clear();
         let has_name = self.count_sent(event, origin)?;
         if has_name == Some(true) {
@@ -210,7 +245,14 @@ impl Sink for CountingSink {
 
     fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
         let mut contents = self.contents.borrow_mut();
+        for (key, name) in self.processes.drain() {
+            let told = self.told_names.remove(&key);
+            let (host, pid) = key;
+            let name = told.unwrap_or(name);
+            contents.processes.insert(Process { host, name, pid });
+        }
         contents.losses = self.losses;
+        contents.messages = self.messages.counts;
         contents.span = self.span;
         let name = |key| self.names.get(key).map_or("", String::as_str);
         let classes = self.classes.iter().map(|(key, count)| (name(key), count));

@@ -5,6 +5,7 @@
 //! name, the processes and the losses.
 
 mod contents;
+mod messages;
 mod report;
 
 use std::io::Write;
@@ -12,14 +13,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use ctf::directory::TraceDirectory;
-use daemon::output::{print_message, stdout};
+use daemon::output::{print_message, stdout, write_json};
 use tokio::sync::{mpsc, watch};
-use viewer::align::Alignment;
+use viewer::align::AlignedHosts;
 use viewer::attach::archive::{ArchiveOptions, ArchiveSource, ArchivedTrace};
 use viewer::attach::target::{ArchiveTarget, Target};
 use viewer::attach::{MemoryBudget, SourceHandle, TraceKey, list, relay};
 use viewer::directories::open_traces;
-use viewer::json_text::escape_controls;
 use viewer::mux::{Mux, Report as SourceReport, Stage};
 use viewer::progress;
 use viewer::run::Outcome;
@@ -53,8 +53,7 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
                     print_message(format_args!("test-live: error: {target}: no such session"));
                 }
                 if arguments.json {
-                    let json = serde_json::to_string_pretty(&listing)?;
-                    writeln!(out, "{}", escape_controls(json))?;
+                    write_json(&listing, &mut out)?;
                 } else {
                     report::write_sessions(&listing, &mut out)?;
                 }
@@ -70,26 +69,26 @@ pub fn run(arguments: &InfoArguments) -> anyhow::Result<Outcome> {
         if !directories.is_empty() {
             traces = open_traces(&directories, &mut report_failure)?;
         }
-        let alignment = Alignment::of_traces(&traces);
-        if arguments.align {
-            alignment.apply_to(&mut traces);
+        let hosts = AlignedHosts::of_traces(&mut traces, None, arguments.align.by());
+        for remark in hosts.remarks() {
+            print_message(format_args!("test-live: {remark}"));
         }
         let (archives, archived) = open_archives(archives, report_failure)?;
         // First, because decoding the events takes the traces.
         let of_directories = traces.iter().map(TraceSummary::of_directory);
         let of_archives = archived.iter().map(TraceSummary::of_archive);
         let mut report = Report::of_traces(of_directories.chain(of_archives));
-        report.set_offsets(&alignment);
+        report.set_offsets(hosts.hosts());
         if !arguments.no_events {
-            let (contents, failures) = read_contents(traces, archives)?;
-            report.set_contents(&contents);
+            let (mut contents, failures) = read_contents(traces, archives)?;
             if failures > 0 {
                 outcome = Outcome::Partial;
             }
+            contents.losses.is_partial = outcome == Outcome::Partial;
+            report.set_contents(&contents);
         }
         if arguments.json {
-            let json = serde_json::to_string_pretty(&report)?;
-            writeln!(out, "{}", escape_controls(json))?;
+            write_json(&report, &mut out)?;
         } else {
             write!(out, "{report}")?;
         }

@@ -11,16 +11,17 @@ use ctf::metadata::Trace;
 use ctf::model::EnvironmentValue;
 use jiff::Timestamp;
 use serde::Serialize;
-use viewer::align::Alignment;
+use viewer::align::HostAlignment;
 use viewer::attach::archive::ArchivedTrace;
 use viewer::attach::list::Listing;
+use viewer::sources::without_repeated_host;
 use viewer::terminal::printable;
 
 use super::contents::Contents;
+use super::messages::MessageCounts;
 
 /// What is known of the traces of one or more directories and archives.
 #[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub(super) struct Report {
     /// First and last time of any packet or event, in nanoseconds since 1970. Absent if there is
     /// none, or if clocks are more than 292 years from their origin.
@@ -32,19 +33,20 @@ pub(super) struct Report {
     packets: usize,
     hosts: BTreeSet<String>,
     clocks: Vec<ReportedClock>,
-    /// How far the clocks of hosts are apart. Empty if there are no samples.
+    /// How far the clocks of hosts are apart. Empty if nothing is known of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     offsets: Vec<ReportedOffset>,
     traces: Vec<ReportedTrace>,
     /// The number of events. Absent, as all that follows, if the events were not decoded.
     event_count: Option<u64>,
     losses: Option<ReportedLosses>,
+    /// Messages between hosts. Absent if there are none.
+    messages: Option<MessageCounts>,
     processes: Option<Vec<ReportedProcess>>,
     events: Option<Vec<ReportedEvent>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedClock {
     name: String,
     frequency: u64,
@@ -52,20 +54,22 @@ struct ReportedClock {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedOffset {
     host: String,
-    /// What `--align` adds to the times of the host at its last sample, in nanoseconds, and by how
-    /// much that may be wrong. Absent if the host is unaligned.
+    /// What `--align` adds to the times of the host at its last sample or packet, in nanoseconds,
+    /// and by how much that may be wrong. Absent if the host is unaligned.
     ahead_ns: Option<i64>,
     error_ns: Option<u64>,
     samples: usize,
+    packets: usize,
+    /// Why no packets align the host. Absent if it is aligned, or was to be by samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     #[serde(skip)]
     text: String,
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedTrace {
     name: String,
     uuid: Option<String>,
@@ -74,7 +78,6 @@ struct ReportedTrace {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedStream {
     name: String,
     class: u64,
@@ -86,12 +89,13 @@ struct ReportedStream {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedLosses {
     events: u64,
     packets: u64,
     /// Streams that may have lost events before their first packet ended.
     uncertain_streams: u64,
+    /// Whether something could not be read, of which nothing else is known.
+    is_partial: bool,
     #[serde(skip)]
     text: String,
 }
@@ -112,12 +116,12 @@ enum ReportedId {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedEvent {
     name: String,
     count: u64,
-    /// Events per second of the trace. Absent if no time has passed between its events.
-    per_second: Option<u128>,
+    /// Events per second of the duration of the report, to three decimals. Absent if that is 0 or
+    /// unknown.
+    per_second: Option<f64>,
 }
 
 /// What is known of a trace without decoding its events.
@@ -229,10 +233,10 @@ impl Report {
         report
     }
 
-    /// Adds what samples say of the clocks.
-    pub(super) fn set_offsets(&mut self, alignment: &Alignment) {
-        let hosts = alignment.hosts();
-        if hosts.iter().all(|host| host.samples == 0) {
+    /// Adds what samples or packets say of the clocks.
+    pub(super) fn set_offsets(&mut self, hosts: &[HostAlignment]) {
+        let is_known = |host: &HostAlignment| host.offset.is_some() || host.reason.is_some();
+        if !hosts.iter().any(is_known) {
             return;
         }
         let offsets = hosts.iter().map(|host| ReportedOffset {
@@ -240,6 +244,8 @@ impl Report {
             ahead_ns: host.offset.map(|offset| offset.ahead),
             error_ns: host.offset.map(|offset| offset.error),
             samples: host.samples,
+            packets: host.packets,
+            reason: host.reason.clone(),
             text: host.to_string(),
         });
         self.offsets = offsets.collect();
@@ -249,18 +255,17 @@ impl Report {
     pub(super) fn set_contents(&mut self, contents: &Contents) {
         let (first, last) = contents.span.unzip();
         self.extend_span(first, last);
-        let duration = match (first, last) {
-            (Some(first), Some(last)) => u128::from(last.abs_diff(first)),
-            _ => 0,
-        };
+        let duration = self.duration_ns.filter(|duration| *duration > 0);
         self.event_count = Some(contents.events.values().sum());
         let losses = &contents.losses;
         self.losses = Some(ReportedLosses {
             events: losses.events,
             packets: losses.packets,
             uncertain_streams: losses.uncertain,
+            is_partial: losses.is_partial,
             text: losses.to_string(),
         });
+        self.messages = Some(contents.messages).filter(|counts| counts.matched > 0);
         let processes = contents.processes.iter().map(|process| ReportedProcess {
             host: process.host.clone(),
             name: process.name.clone(),
@@ -273,8 +278,7 @@ impl Report {
         let events = contents.events.iter().map(|(name, count)| ReportedEvent {
             name: name.clone(),
             count: *count,
-            // With half of the divisor, the quotient is rounded. No rate, if no time has passed.
-            per_second: (u128::from(*count) * 1_000_000_000 + duration / 2).checked_div(duration),
+            per_second: duration.map(|duration| rate(*count, duration)),
         });
         let mut events: Vec<_> = events.collect();
         // The name decides between equals, so that the order is the same each time.
@@ -289,6 +293,31 @@ impl Report {
             (Some(begin), Some(end)) if begin <= end => Some(end.abs_diff(begin)),
             _ => None,
         };
+    }
+}
+
+/// Events per second, to three decimals.
+fn rate(count: u64, duration_ns: u64) -> f64 {
+    let duration = u128::from(duration_ns);
+    // With half of the divisor, the quotient is rounded.
+    let thousandths = (u128::from(count) * 1_000_000_000_000 + duration / 2) / duration;
+    thousandths as f64 / 1e3
+}
+
+/// A rate with as many decimals as say something.
+fn shown_rate(rate: f64) -> String {
+    match rate {
+        0.0..10.0 => format!("{rate:.2}"),
+        10.0..100.0 => format!("{rate:.1}"),
+        _ => format!("{rate:.0}"),
+    }
+}
+
+/// The path of a stream below the directory that was given, after the host of its trace.
+fn stream_path(trace: &str, stream: &str) -> String {
+    match without_repeated_host(trace) {
+        "" => stream.to_owned(),
+        trace => format!("{trace}/{stream}"),
     }
 }
 
@@ -334,13 +363,16 @@ impl fmt::Display for Report {
         if let Some(losses) = &self.losses {
             writeln!(f, "losses     {}", losses.text)?;
         }
+        if let Some(messages) = &self.messages {
+            writeln!(f, "messages   {messages}")?;
+        }
         if let Some(count) = self.event_count {
             writeln!(f, "events     {count}")?;
         }
         writeln!(f, "\n{:>12} {:>9}  STREAM", "BYTES", "PACKETS")?;
         for trace in &self.traces {
             for stream in &trace.streams {
-                let name = format!("{}/{}", trace.name, stream.name);
+                let name = stream_path(&trace.name, &stream.name);
                 writeln!(
                     f,
                     "{:>12} {:>9}  {}",
@@ -353,8 +385,15 @@ impl fmt::Display for Report {
         if let Some(processes) = self.processes.as_ref().filter(|all| !all.is_empty()) {
             writeln!(f, "\n{:>12}  PROCESS", "PID")?;
             for process in processes {
-                let host = if process.host.is_empty() { "" } else { " @ " };
-                let name = format!("{}{host}{}", process.name, process.host);
+                let name = match process.name.as_str() {
+                    "" => "-",
+                    name => name,
+                };
+                // One host stands in a line of its own.
+                let name = match self.hosts.len() {
+                    0..=1 => name.to_owned(),
+                    _ => format!("{name} @ {}", process.host),
+                };
                 let pid = match &process.pid {
                     ReportedId::Number(pid) => pid.to_string(),
                     ReportedId::Text(pid) => shown(pid),
@@ -365,9 +404,7 @@ impl fmt::Display for Report {
         if let Some(events) = &self.events {
             writeln!(f, "\n{:>12} {:>12}  EVENT", "COUNT", "PER SECOND")?;
             for event in events {
-                let rate = event
-                    .per_second
-                    .map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+                let rate = event.per_second.map_or_else(|| "-".to_owned(), shown_rate);
                 writeln!(f, "{:>12} {rate:>12}  {}", event.count, shown(&event.name))?;
             }
         }
@@ -378,8 +415,8 @@ impl fmt::Display for Report {
 /// Writes what a relay says of its sessions.
 pub(super) fn write_sessions(listing: &Listing, out: &mut impl Write) -> io::Result<()> {
     for session in &listing.sessions {
+        // The URL has the host and the name.
         writeln!(out, "session    {}", session.url)?;
-        writeln!(out, "host       {}", session.target_hostname)?;
         match session.timer_us {
             0 => writeln!(out, "live       no")?,
             timer => writeln!(
@@ -397,4 +434,67 @@ pub(super) fn write_sessions(listing: &Listing, out: &mut impl Write) -> io::Res
 
 fn shown(text: &str) -> String {
     printable(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contents::Process;
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_duration_that_is_shown_and_have_decimals_if_they_are_low() {
+        for (count, seconds, want) in [
+            (5, 10, "0.50"),
+            (1, 3, "0.33"),
+            (7, 1, "7.00"),
+            (123, 10, "12.3"),
+            (28_325, 1, "28325"),
+        ] {
+            let rate = rate(count, seconds * 1_000_000_000);
+            assert_eq!(shown_rate(rate), want);
+        }
+        let mut contents = Contents::default();
+        contents.events.insert("e".to_owned(), 5);
+        contents.span = Some((0, 1_000_000_000));
+        let mut report = Report {
+            begin_ns: Some(-9_000_000_000),
+            ..Report::default()
+        };
+        report.set_contents(&contents);
+        assert_eq!(report.duration_ns, Some(10_000_000_000));
+        assert_eq!(report.events.as_ref().unwrap()[0].per_second, Some(0.5));
+        assert!(report.to_string().contains("duration   10.000s\n"));
+    }
+
+    #[test]
+    fn host_of_a_stream_stands_there_once() {
+        assert_eq!(stream_path("vm/vm/shop", "s_0"), "vm/shop/s_0");
+        assert_eq!(stream_path("vm", "s_0"), "vm/s_0");
+        assert_eq!(stream_path("vm/vmx/shop", "s_0"), "vm/vmx/shop/s_0");
+        assert_eq!(stream_path("", "s_0"), "s_0");
+    }
+
+    #[test]
+    fn process_without_a_name_is_a_dash_and_its_host_is_named_if_there_are_several() {
+        let process = |host: &str, name: &str, pid| Process {
+            host: host.to_owned(),
+            name: name.to_owned(),
+            pid: OwnerId::Number(pid),
+        };
+        let mut contents = Contents::default();
+        contents.processes.insert(process("vm", "", 7));
+        contents.processes.insert(process("vm", "shop", 8));
+        let mut report = Report::default();
+        report.hosts.insert("vm".to_owned());
+        report.set_contents(&contents);
+        let lines = |report: &Report| {
+            let text = report.to_string();
+            let rows = text.lines().skip_while(|line| !line.ends_with(" PROCESS"));
+            let rows = rows.skip(1).take(2);
+            rows.map(|row| row.trim().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&report), ["7  -", "8  shop"]);
+        report.hosts.insert("other".to_owned());
+        assert_eq!(lines(&report), ["7  - @ vm", "8  shop @ vm"]);
+    }
 }

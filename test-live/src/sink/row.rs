@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use daemon::named_file::NamedFile;
 use daemon::output::stdout;
 use timeline::DownloadFormat;
 use viewer::run::UsageError;
@@ -77,7 +78,7 @@ impl SinkRow {
                 // A file that is there is overwritten, as a shell does for `>`.
                 let file = File::create(path);
                 let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-                open(Box::new(file), &context)
+                open(Box::new(NamedFile::new(path, file)), &context)
             }
             (Open::Directory(open), Some(path)) => open(path, &context),
             (Open::Directory(_), None) => {

@@ -5,12 +5,12 @@ use std::io::{self, Write};
 
 use ::tef::event::OwnerId;
 use daemon::event_text::{printable, push_duration};
+use daemon::output;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 use viewer::interpret::name_numbers::OTHER;
 use viewer::interpret::span_meter::SpanMeter;
 use viewer::interpret::span_owners::SpanOwner;
-use viewer::json_text::escape_controls;
 
 use super::table::{SpanRow, SpanTable};
 use crate::cli::{SpanGroup, SpanSort};
@@ -57,7 +57,6 @@ enum ReportedId<'a> {
 
 /// A row as JSON.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedRow<'a> {
     #[serde(flatten)]
     owner: Option<ReportedOwner<'a>>,
@@ -76,7 +75,6 @@ struct ReportedRow<'a> {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedOwner<'a> {
     host: &'a str,
     process: &'a str,
@@ -86,7 +84,6 @@ struct ReportedOwner<'a> {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct ReportedThread<'a> {
     thread: &'a str,
     tid: Option<ReportedId<'a>>,
@@ -132,13 +129,13 @@ pub(super) fn sorted_rows<'a>(
     rows
 }
 
-/// Writes the rows as JSON, each on a line.
+/// Writes the rows as a JSON array.
 pub(super) fn write_json(
     rows: &[NamedRow<'_>],
     group: Option<SpanGroup>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    for NamedRow { row, name, owner } in rows {
+    let reported = rows.iter().map(|NamedRow { row, name, owner }| {
         let owner = owner.as_ref().map(|RowOwner { owner, .. }| ReportedOwner {
             host: &owner.host,
             process: &owner.process,
@@ -148,7 +145,7 @@ pub(super) fn write_json(
                 tid: owner.tid.as_ref().map(reported_id),
             }),
         });
-        let reported = ReportedRow {
+        ReportedRow {
             owner,
             name,
             count: row.count,
@@ -162,11 +159,9 @@ pub(super) fn write_json(
             max_ns: row.max,
             open: row.open,
             without_begin: row.without_begin,
-        };
-        let json = serde_json::to_string(&reported)?;
-        writeln!(out, "{}", escape_controls(json))?;
-    }
-    Ok(())
+        }
+    });
+    output::write_json(&reported.collect::<Vec<_>>(), out)
 }
 
 /// The rows as a table. Without room in `width`, optional columns are left out.

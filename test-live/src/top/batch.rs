@@ -22,9 +22,14 @@ pub(super) fn write_table(
     let count = sessions.len();
     let plural = if count == 1 { "" } else { "s" };
     let seconds = interval.as_secs_f64();
+    let failures = match sampler.failures() {
+        0 => String::new(),
+        1 => "  1 failure".to_owned(),
+        more => format!("  {more} failures"),
+    };
     writeln!(
         out,
-        "{time}  interval {seconds:.1} s  {count} session{plural}"
+        "{time}  interval {seconds:.1} s  {count} session{plural}{failures}"
     )?;
     let (kind, rate, total) = ("KIND", "EVENTS/S", "TOTAL");
     let (lag, lost) = ("LAG", "LOST");
@@ -108,6 +113,7 @@ mod tests {
             session.add_row(table, name).unwrap().events.add(5);
         }
         session.events.add(4);
+        counts.failures.add(1);
         session.add_event(Some(1_000_000_000), true);
         let interval = Duration::from_secs(2);
         sampler.sample(now + interval, 1_250_000_000);
@@ -121,7 +127,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "NOW interval 2.0 s 2 sessions",
+                "NOW interval 2.0 s 2 sessions 1 failure",
                 "KIND EVENTS/S TOTAL LAG LOST NAME",
                 "session 2.5 5 0.250 0 vm/s\\u{a}1",
                 "event 2.5 5 - - my:event",

@@ -42,9 +42,27 @@ impl Count {
 /// The events of one name, or of one process.
 #[derive(Debug)]
 pub(super) struct CountRow {
-    /// The name, without characters that a terminal interprets.
-    pub(super) name: String,
+    /// The name, without characters that a terminal interprets. That of a process may be told after
+    /// its first event.
+    name: Mutex<String>,
     pub(super) events: Count,
+}
+
+impl CountRow {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: Mutex::new(escape_name(name)),
+            events: Count::default(),
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.name.lock().clone()
+    }
+
+    pub(super) fn rename(&self, name: &str) {
+        *self.name.lock() = escape_name(name);
+    }
 }
 
 /// Rows of a session. Rows are added, and never removed.
@@ -79,6 +97,8 @@ pub(super) struct SessionCounts {
     /// Whether these times count from 1970.
     is_unix_time: AtomicBool,
     is_ended: AtomicBool,
+    /// Whether events of it are of a kernel.
+    is_kernel: AtomicBool,
     pub(super) names: Table,
     pub(super) processes: Table,
     /// The number of rows of all sessions.
@@ -116,6 +136,7 @@ impl SessionCounts {
             events: self.lost_events.get(),
             uncertain: self.uncertain_losses.get(),
             packets: self.lost_packets.get(),
+            is_partial: false,
         }
     }
 
@@ -142,6 +163,14 @@ impl SessionCounts {
         self.is_ended.load(Ordering::Relaxed)
     }
 
+    pub(super) fn set_kernel(&self) {
+        self.is_kernel.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_kernel(&self) -> bool {
+        self.is_kernel.load(Ordering::Relaxed)
+    }
+
     /// Adds a row to one of the session's tables. Returns none if there are too many already.
     pub(super) fn add_row(&self, table: &Table, name: &str) -> Option<Arc<CountRow>> {
         let mut rows = table.0.lock();
@@ -151,10 +180,7 @@ impl SessionCounts {
         if is_full && name != OTHER {
             return None;
         }
-        let row = Arc::new(CountRow {
-            name: escape_name(name),
-            events: Count::default(),
-        });
+        let row = Arc::new(CountRow::new(name));
         self.all_rows.fetch_add(1, Ordering::Relaxed);
         rows.push(Arc::clone(&row));
         Some(row)
@@ -172,6 +198,8 @@ impl Drop for SessionCounts {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     sessions: Mutex<Vec<Arc<SessionCounts>>>,
+    /// What could not be read: streams, traces, directories.
+    pub(super) failures: Count,
     all_rows: Arc<AtomicUsize>,
 }
 
@@ -228,6 +256,7 @@ impl Counts {
             last_time: AtomicTime::default(),
             is_unix_time: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
+            is_kernel: AtomicBool::new(false),
             names: Table::default(),
             processes: Table::default(),
             all_rows: Arc::clone(&self.all_rows),

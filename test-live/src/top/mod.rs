@@ -16,6 +16,7 @@ mod state;
 pub(crate) mod text;
 mod view;
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,13 +33,15 @@ use tokio::sync::watch;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use viewer::align::HostAlignment;
+use viewer::align::aligner::Aligner;
 use viewer::attach::target::Target;
-use viewer::attach::{MemoryBudget, SourceEvent, TraceKey};
+use viewer::attach::{MemoryBudget, SourceEvent};
 use viewer::filter::Filter;
-use viewer::mux::{Mux, Report};
+use viewer::mux::{Mux, Report, Stage};
 use viewer::run::{Outcome, Stop, UsageError};
 use viewer::sink::SinkError;
-use viewer::sources::{self, EVENT_CAPACITY, SessionStage};
+use viewer::sources::{self, EVENT_CAPACITY};
 use viewer::turn::Turn;
 
 use self::counts::Counts;
@@ -64,12 +67,7 @@ const SCREEN_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// If nothing can be read or the output cannot be written.
 pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
-    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-    if !arguments.batch && !has_terminal {
-        let what = "top needs a terminal as standard input and output; --batch prints tables \
-                    instead, and -n N as many as N";
-        bail!(UsageError(what.to_owned()));
-    }
+    check_terminal(arguments)?;
     let filter = match &arguments.filter {
         Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
         None => None,
@@ -95,12 +93,11 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     stop.set_waker(sender.downgrade());
     // No event is held back: watermarks are not needed.
     let (_held_back, is_held_back) = watch::channel(false);
-    let (targets, seek) = (&arguments.targets, arguments.seek.into());
-    let opened = sources::open(targets, seek, &memory, &sender, &is_held_back, &mut stage)?;
+    let align = arguments.align.by();
+    let targets = (&*arguments.targets, arguments.seek.into(), align);
+    let opened = sources::open(targets, &memory, &sender, &is_held_back, &mut stage)?;
     let sources = opened.running;
-    for (session, trace) in opened.complete {
-        let key = TraceKey::fresh();
-        stage.add_trace(key, &session, true);
+    for (key, trace) in opened.complete {
         mux.add_directory(key, trace, &mut stage)?;
     }
     drop(sender);
@@ -122,7 +119,14 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
         };
         Display::start("screen", stop, |stop, _| screen.show(&stop))?
     };
-    let counted = count_events(&mut mux, &mut stage, &mut source_events, &messages, stop);
+    let counting = Counting {
+        mux: &mut mux,
+        stage: &mut stage,
+        aligner: opened.samples.as_ref().map(Aligner::new),
+        hosts: HashSet::new(),
+        messages: &messages,
+    };
+    let counted = counting.count_events(&mut source_events, stop);
     is_complete.store(true, Ordering::Relaxed);
     let has_sessions = stage.has_sessions();
     let is_stopped = stop.is_requested();
@@ -142,15 +146,25 @@ pub fn run(arguments: &TopArguments, stop: &Stop) -> anyhow::Result<Outcome> {
     // Only after the screen is left, standard error can be seen.
     messages.write_errors();
     displayed.context("cannot write to the terminal")?;
-    let failures = counted? + stage.failures();
+    counted?;
     let is_over = arguments.iterations.is_some() || !is_stopped;
-    if !has_sessions && is_over && failures == 0 {
+    if !has_sessions && is_over && stage.failures() == 0 {
         bail!("no live session: nothing was counted");
     }
-    Ok(match failures {
+    Ok(match stage.failures() {
         0 => Outcome::Whole,
         _ => Outcome::Partial,
     })
+}
+
+fn check_terminal(arguments: &TopArguments) -> anyhow::Result<()> {
+    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !arguments.batch && !has_terminal {
+        let what = "top needs a terminal as standard input and output; --batch prints tables \
+                    instead, and -n N as many as N";
+        bail!(UsageError(what.to_owned()));
+    }
+    Ok(())
 }
 
 /// Logs to the messages, as `RUST_LOG` says, else as often as `-v` was given.
@@ -174,51 +188,76 @@ fn title(targets: &[Target]) -> String {
     text::escape_name(&targets.join(" "))
 }
 
-/// Counts events until all sources have ended, or `stop` is requested. Returns the number of
-/// failures of sources.
-fn count_events(
-    mux: &mut Mux,
-    stage: &mut CountingStage,
-    source_events: &mut Receiver<SourceEvent>,
-    messages: &Messages,
-    stop: &Stop,
-) -> Result<u64, SinkError> {
-    let mut failures = 0;
-    while !stop.is_requested() {
-        let turn = Turn::begin();
-        while let Some(event) = turn.next_event(source_events) {
-            failures += handle_event(mux, stage, event, messages)?;
-        }
-        mux.run(stage, &|| stop.is_requested())?;
-        // Without events, the stage would not look for a request.
-        stage.apply_filter_request();
-        if stop.is_requested() {
-            break;
-        }
-        let Some(event) = source_events.blocking_recv() else {
-            mux.run(stage, &|| stop.is_requested())?;
-            break;
-        };
-        failures += handle_event(mux, stage, event, messages)?;
-    }
-    Ok(failures)
+/// What counts events.
+struct Counting<'a> {
+    mux: &'a mut Mux,
+    stage: &'a mut CountingStage,
+    /// Absent if times are taken as they are.
+    aligner: Option<Aligner>,
+    /// The hosts that users know of, and whether they are aligned.
+    hosts: HashSet<(String, bool)>,
+    messages: &'a Messages,
 }
 
-/// Handles what a source reports. Returns 1 for a failure, else 0.
-fn handle_event(
-    mux: &mut Mux,
-    stage: &mut CountingStage,
-    event: SourceEvent,
-    messages: &Messages,
-) -> Result<u64, SinkError> {
-    sources::announce_trace(&event, stage);
-    let (severity, text) = match mux.handle(event, stage)? {
-        None => return Ok(0),
-        Some(Report::Notice(text)) => (Severity::Notice, text),
-        Some(Report::Missing(text) | Report::Failed(text)) => (Severity::Error, text),
-    };
-    messages.add(severity, &text);
-    Ok(u64::from(severity == Severity::Error))
+impl Counting<'_> {
+    /// Counts events until all sources have ended, or `stop` is requested.
+    fn count_events(
+        mut self,
+        source_events: &mut Receiver<SourceEvent>,
+        stop: &Stop,
+    ) -> Result<(), SinkError> {
+        while !stop.is_requested() {
+            let turn = Turn::begin();
+            while let Some(event) = turn.next_event(source_events) {
+                self.handle_event(event)?;
+            }
+            if let Some(aligner) = &mut self.aligner {
+                for aligned in aligner.refresh([&mut *self.mux]) {
+                    self.report_host(&aligned.host);
+                }
+            }
+            self.mux.run(self.stage, &|| stop.is_requested())?;
+            // Without events, the stage would not look for a request.
+            self.stage.apply_filter_request();
+            if stop.is_requested() {
+                break;
+            }
+            let Some(event) = source_events.blocking_recv() else {
+                self.mux.run(self.stage, &|| stop.is_requested())?;
+                break;
+            };
+            self.handle_event(event)?;
+        }
+        Ok(())
+    }
+
+    /// Tells users how a host is aligned, once, and once that a trace of it is unaligned.
+    fn report_host(&mut self, host: &HostAlignment) {
+        if self
+            .hosts
+            .insert((host.host.clone(), host.offset.is_some()))
+        {
+            self.messages.add(Severity::Notice, &host.to_string());
+        }
+    }
+
+    /// Handles what a source reports.
+    fn handle_event(&mut self, event: SourceEvent) -> Result<(), SinkError> {
+        sources::announce_trace(&event, self.stage);
+        let metadata_of = event.metadata_of();
+        let report = self.mux.handle(event, self.stage)?;
+        if let (Some(aligner), Some(trace)) = (&mut self.aligner, metadata_of)
+            && let Some(aligned) = aligner.add_metadata(trace, self.mux)
+        {
+            self.report_host(&aligned.host);
+        }
+        match report {
+            None => {}
+            Some(Report::Notice(text)) => self.messages.add(Severity::Notice, &text),
+            Some(Report::Missing(text) | Report::Failed(text)) => self.stage.report_failure(&text),
+        }
+        Ok(())
+    }
 }
 
 /// The thread that shows the counts.

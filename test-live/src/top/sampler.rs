@@ -43,6 +43,7 @@ pub(super) struct SampledSession {
 #[derive(Debug)]
 pub(super) struct SampledRow {
     row: Arc<CountRow>,
+    name: String,
     pub(super) events: Sampled,
 }
 
@@ -100,6 +101,11 @@ impl Sampler {
             .filter(|session| !session.is_expired(self.sampled_at))
     }
 
+    /// The number of failures to read something, which may have lost more than is known.
+    pub(super) fn failures(&self) -> u64 {
+        self.counts.failures.get()
+    }
+
     pub(super) fn session(&self, id: u64) -> Option<&SampledSession> {
         self.sessions.get(&id)
     }
@@ -129,6 +135,10 @@ impl SampledSession {
     /// Whether the session is a recording: its rates are per second of the trace.
     pub(super) fn is_recording(&self) -> bool {
         self.counts.is_recording
+    }
+
+    pub(super) fn is_kernel(&self) -> bool {
+        self.counts.is_kernel()
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -168,16 +178,18 @@ fn sample_rows(rows: &mut Vec<SampledRow>, table: &Table, span: Span, window: us
     table.rows_from(rows.len(), &mut new);
     rows.extend(new.into_iter().map(|row| SampledRow {
         row,
+        name: String::new(),
         events: Sampled::default(),
     }));
-    for SampledRow { row, events } in rows {
+    for SampledRow { row, name, events } in rows {
+        *name = row.name();
         events.sample(row.events.get(), span, window);
     }
 }
 
 impl SampledRow {
     pub(super) fn name(&self) -> &str {
-        &self.row.name
+        &self.name
     }
 }
 

@@ -9,12 +9,13 @@ use ::tef::ctf::{Decoded, RecordDecoder};
 use ::tef::event::OwnerId;
 use ctf::decode::Event;
 use ctf::metadata::Trace;
-use ctf::model::EnvironmentValue;
 use parking_lot::Mutex;
 use viewer::attach::{Packet, TraceInfo, TraceKey};
 use viewer::filter::{Filter, UndeclaredNames};
+use viewer::interpret::environment::Environment;
 use viewer::interpret::event_name::{counted_name, shortened};
 use viewer::interpret::process_context::ProcessContext;
+use viewer::interpret::process_names::ProcessNames;
 use viewer::mux::{Stage, is_since_1970};
 use viewer::sink::{Loss, Origin, SinkError};
 use viewer::slots::Slots;
@@ -23,6 +24,9 @@ use viewer::time::Nanoseconds;
 
 use super::counts::{CountRow, Counts, MAX_SESSIONS, OTHER, SessionCounts, Table};
 use super::messages::{Messages, Severity};
+
+/// Largest number of names of processes of all sessions.
+const MAX_PROCESS_NAMES: usize = 1 << 16;
 
 /// Sessions that have ended and are kept. Of more, those that ended first are removed.
 const MAX_ENDED_SESSIONS: usize = 64;
@@ -70,7 +74,9 @@ pub(super) struct CountingStage {
     last_process: Option<LastProcess>,
     context: ProcessContext,
     decoder: RecordDecoder,
-    failures: u64,
+    process_names: ProcessNames,
+    /// The number of names that the sessions have.
+    known_names: usize,
 }
 
 /// Session, process and its row.
@@ -83,6 +89,8 @@ struct SessionState {
     counts: Arc<SessionCounts>,
     names: HashMap<Box<str>, Arc<CountRow>>,
     processes: HashMap<OwnerId<'static>, Arc<CountRow>>,
+    /// The names of processes that events have told, also of those that have no row yet.
+    process_names: HashMap<OwnerId<'static>, String>,
     /// The number of traces that have not ended.
     traces: usize,
 }
@@ -125,13 +133,14 @@ impl CountingStage {
             last_process: None,
             context: ProcessContext::default(),
             decoder: RecordDecoder::default(),
-            failures: 0,
+            process_names: ProcessNames::default(),
+            known_names: 0,
         }
     }
 
     /// The number of failures that were reported.
     pub(super) fn failures(&self) -> u64 {
-        self.failures
+        self.counts.failures.get()
     }
 
     /// Whether there has been a session.
@@ -148,6 +157,7 @@ impl CountingStage {
             counts: self.counts.add_session(id, name, is_recording),
             names: HashMap::new(),
             processes: HashMap::new(),
+            process_names: HashMap::new(),
             traces: 0,
         };
         self.sessions.insert(id, state);
@@ -174,6 +184,26 @@ impl CountingStage {
         self.classes = Slots::default();
         self.by_class.clear();
         (self.last_class, self.last_process) = (None, None);
+    }
+
+    /// Keeps the name of a process that an event tells.
+    fn name_process(&mut self, trace: TraceKey, process: OwnerId<'static>, name: String) {
+        let session = self.traces.get(&trace);
+        let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) else {
+            return;
+        };
+        match session.process_names.get_mut(&process) {
+            Some(known) if *known == name => return,
+            Some(known) => known.clone_from(&name),
+            None if self.known_names >= MAX_PROCESS_NAMES => return,
+            None => {
+                self.known_names += 1;
+                session.process_names.insert(process.clone(), name.clone());
+            }
+        }
+        if let Some(row) = session.processes.get(&process) {
+            row.rename(&format!("{process} {name}"));
+        }
     }
 
     fn count(&mut self, event: &Event<'_>, origin: Origin<'_>) {
@@ -247,16 +277,11 @@ impl CountingStage {
         let class = event.class();
         let name = class.name().unwrap_or("<unknown>");
         let trace = event.trace();
-        let process = match trace.environment_value("vpid") {
-            Some(EnvironmentValue::Integer(pid)) => {
-                let name = match trace.environment_value("procname") {
-                    Some(EnvironmentValue::Text(name)) => name.to_string(),
-                    _ => String::new(),
-                };
-                Some((*pid, name))
-            }
-            _ => None,
-        };
+        let environment = Environment::of(trace);
+        let process_name = environment.process_name.unwrap_or_default();
+        if environment.is_kernel {
+            session.counts.set_kernel();
+        }
         let is_sent = RecordDecoder::is_known_class(name);
         let stream = event.stream_class();
         let state = ClassState {
@@ -264,7 +289,9 @@ impl CountingStage {
             row: (!is_sent).then(|| session.name_row(name)),
             has_context: stream.event_context().is_some() || class.context().is_some(),
             is_unix_time: is_since_1970(trace, stream),
-            process,
+            process: environment
+                .process
+                .map(|pid| (pid, process_name.to_owned())),
         };
         let place = self.classes.insert(state);
         self.by_class.insert(key, place);
@@ -284,7 +311,9 @@ impl CountingStage {
         if self.sessions.get(&id).is_none_or(has_traces) {
             return;
         }
-        self.sessions.remove(&id);
+        if let Some(removed) = self.sessions.remove(&id) {
+            self.known_names -= removed.process_names.len();
+        }
         self.by_name.retain(|_, session| *session != id);
         self.counts.remove_session(id);
         self.last_process = None;
@@ -311,7 +340,11 @@ impl SessionState {
             return Arc::clone(row);
         }
         let counts = &self.counts;
-        let text = format!("{pid} {}", String::from_utf8_lossy(name));
+        let name = match self.process_names.get(&pid) {
+            Some(told) => told.into(),
+            None => String::from_utf8_lossy(name),
+        };
+        let text = format!("{pid} {name}");
         if let Some(row) = counts.add_row(&counts.processes, text.trim_end()) {
             self.processes.insert(pid, Arc::clone(&row));
             return row;
@@ -323,12 +356,7 @@ impl SessionState {
 
 fn new_other_row(counts: &SessionCounts, table: &Table) -> Arc<CountRow> {
     let row = counts.add_row(table, OTHER);
-    row.unwrap_or_else(|| {
-        Arc::new(CountRow {
-            name: OTHER.to_owned(),
-            events: Default::default(),
-        })
-    })
+    row.unwrap_or_else(|| Arc::new(CountRow::new(OTHER)))
 }
 
 #[inline]
@@ -380,6 +408,10 @@ impl Stage for CountingStage {
         origin: Origin<'_>,
     ) -> Result<bool, SinkError> {
         self.apply_filter_request();
+        // Before the filter, which is about what is counted.
+        if let Some((process, name)) = self.process_names.read(event) {
+            self.name_process(origin.trace.key, process, name);
+        }
         if let Some(filter) = &mut self.filter {
             for description in self.undeclared.take_descriptions() {
                 self.messages
@@ -442,7 +474,7 @@ impl Stage for CountingStage {
     }
 
     fn report_failure(&mut self, what: &str) {
-        self.failures += 1;
+        self.counts.failures.add(1);
         self.messages.add(Severity::Error, what);
     }
 
@@ -511,10 +543,30 @@ mod tests {
             let mut rows = Vec::new();
             table.rows_from(0, &mut rows);
             assert_eq!(rows.len(), 1025);
-            assert_eq!((rows[0].name.as_str(), rows[0].events.get()), (own, 1));
+            assert_eq!((&*rows[0].name(), rows[0].events.get()), (own, 1));
             let others = rows.last().unwrap();
-            assert_eq!((others.name.as_str(), others.events.get()), (OTHER, 1976));
+            assert_eq!((&*others.name(), others.events.get()), (OTHER, 1976));
         }
+    }
+
+    #[test]
+    fn name_of_a_process_may_be_told_before_and_after_its_first_event() {
+        let mut stage = stage();
+        let trace = TraceKey::fresh();
+        stage.add_trace(trace, "h/s", false);
+        let pid = |number| OwnerId::Number(number);
+        let rows = |stage: &mut CountingStage| {
+            let session = stage.sessions.get_mut(&0).unwrap();
+            [7, 8].map(|number| session.process_row(pid(number), b"").name())
+        };
+        stage.name_process(trace, pid(7), "early".to_owned());
+        assert_eq!(rows(&mut stage), ["7 early", "8"]);
+        stage.name_process(trace, pid(8), "la\nte".to_owned());
+        assert_eq!(rows(&mut stage), ["7 early", "8 la\\u{a}te"]);
+        // The counts begin again, and the names are known.
+        stage.request.set(None);
+        stage.apply_filter_request();
+        assert_eq!(rows(&mut stage), ["7 early", "8 la\\u{a}te"]);
     }
 
     #[test]

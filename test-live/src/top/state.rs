@@ -168,10 +168,7 @@ impl State {
             KeyCode::Char(' ' | 'p') => self.is_paused = !self.is_paused,
             KeyCode::Char('s') => self.sort = self.sort.next(),
             KeyCode::Char('/') => {
-                self.input = Some(FilterInput {
-                    text: self.filter.clone().unwrap_or_default(),
-                    error: None,
-                });
+                self.input = Some(FilterInput::default());
             }
             KeyCode::Up | KeyCode::Char('k') => self.move_by(1, true, sampler),
             KeyCode::Down | KeyCode::Char('j') => self.move_by(1, false, sampler),
@@ -204,6 +201,8 @@ impl State {
             KeyCode::Backspace => {
                 input.text.pop();
             }
+            // Shells recall what was typed before by this key.
+            KeyCode::Up => input.text = self.filter.clone().unwrap_or_default(),
             // Shells clear their line by this key.
             KeyCode::Char('u') if is_control => input.text.clear(),
             KeyCode::Char(character)
@@ -388,8 +387,11 @@ mod tests {
             (state.filter.as_deref(), &state.input),
             (Some("size >1"), &None)
         );
-        let control = KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL);
         press(&mut state, &sampler, &typed("/"));
+        assert_eq!(state.input.as_ref().unwrap().text, "");
+        press(&mut state, &sampler, &[KeyCode::Up]);
+        assert_eq!(state.input.as_ref().unwrap().text, "size >1");
+        let control = KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL);
         state.handle_key(control, &sampler);
         let action = press(&mut state, &sampler, &[KeyCode::Enter]);
         assert!(matches!(action, Action::Filter(None)));

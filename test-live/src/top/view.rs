@@ -13,7 +13,12 @@ use super::sampler::{MAX_SAMPLES, Sampled, SampledRow, SampledSession, Sampler};
 use super::state::{FilterInput, Page, State};
 use super::text::{cut_to_width, escape_name, short_duration, short_number, short_rate, sparkline};
 
-const KEYS: &str = "q quit  ? help  / filter  s sort  space pause  Enter session  Esc back";
+/// The keys of the list of sessions, of the page of one, while a filter is typed, and of the help.
+const SESSIONS_KEYS: &str = "q quit  ? help  / filter  s sort  space pause  Enter session";
+const SESSION_KEYS: &str =
+    "q quit  ? help  / filter  s sort  space pause  Tab other list  Esc back";
+const INPUT_KEYS: &str = "Enter apply  Esc cancel  Up filter as it is  Ctrl-U clear  Ctrl-C quit";
+const HELP_KEYS: &str = "q quit  any other key closes the help";
 
 const HELP: [&str; 16] = [
     "Up Down k j     select a session or row",
@@ -23,15 +28,15 @@ const HELP: [&str; 16] = [
     "Esc             back to the sessions",
     "s               sort by rate, total, lag, losses, name",
     "/               count only some events, from zero: a part of an event name,",
-    "                or an expression as for --filter; empty: all events",
+    "                or an expression as for --filter; empty: all events. Up",
+    "                edits the filter that there is",
     "space           pause the screen; events are counted nevertheless",
     "? h             this help",
     "q Ctrl-C        quit",
     "",
-    "EVENTS/S        mean of the last seconds; of a recording: per second of the trace",
+    "EVENTS/S        mean of the last seconds; of a recording: per second of it",
     "LAG             time since the latest event; -: its clock has no known origin",
     "LOST            events and packets; ?: more may have been lost",
-    "Any key closes the help.",
 ];
 
 /// Draws all of the screen.
@@ -67,7 +72,13 @@ pub(super) fn draw(
         }
         (None, None) => {}
     }
-    draw_line(frame, keys, KEYS, reversed);
+    let usable = match (&state.input, state.is_help_shown, state.page) {
+        (Some(_), ..) => INPUT_KEYS,
+        (None, true, _) => HELP_KEYS,
+        (None, false, Page::Sessions) => SESSIONS_KEYS,
+        (None, false, Page::Session { .. }) => SESSION_KEYS,
+    };
+    draw_line(frame, keys, usable, reversed);
 }
 
 fn severity_style(severity: Severity) -> Style {
@@ -87,7 +98,10 @@ fn draw_line(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style) {
 
 fn title_line(state: &State, sampler: &Sampler) -> String {
     let mut rate = 0u64;
-    let mut losses = LossSum::default();
+    let mut losses = LossSum {
+        is_partial: sampler.failures() > 0,
+        ..LossSum::default()
+    };
     let mut count = 0;
     for session in sampler.sessions() {
         rate = rate.saturating_add(session.events.rate);
@@ -166,7 +180,7 @@ fn draw_page(frame: &mut Frame<'_>, area: Rect, state: &State, sampler: &Sampler
                     "PROCESS",
                     &session.processes,
                     is_in_processes.then_some(process_row),
-                    "no event says its process: lttng add-context -t vpid -t procname",
+                    process_hint(session),
                 ),
             ] {
                 let rows = state.sort.rows(rows);
@@ -178,6 +192,19 @@ fn draw_page(frame: &mut Frame<'_>, area: Rect, state: &State, sampler: &Sampler
                 let line = |place: usize| Some(row_line(rows.get(place)?, columns));
                 table.draw(frame, area, rows.len(), line);
             }
+        }
+    }
+}
+
+/// What to do if no event of a session says its process.
+fn process_hint(session: &SampledSession) -> &'static str {
+    match (session.names.is_empty(), session.is_kernel()) {
+        (true, _) => "no event yet",
+        (false, true) => {
+            "processes unknown: lttng add-context -k -t pid -t procname, then lttng start"
+        }
+        (false, false) => {
+            "processes unknown: lttng add-context -u -t vpid -t procname, then lttng start"
         }
     }
 }

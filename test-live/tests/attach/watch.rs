@@ -167,6 +167,7 @@ impl Watch {
             SourceEvent::Notice(text) => format!("notice {text}"),
             SourceEvent::Missing(text) => format!("missing {text}"),
             SourceEvent::Failed(text) => format!("failed {text}"),
+            SourceEvent::CaughtUp => "caught up".to_owned(),
             SourceEvent::Done => "done".to_owned(),
         }
     }

@@ -41,7 +41,7 @@ fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
         (AttachSession, &[0, 0, 0, 2, 0, 0, 0, 0], "Already"),
         (CreateViewerSession, &[0, 0, 0, 2], "viewer session"),
         (Connect, &[0; 20], "speaks protocol 0"),
-        (Connect, &[], "may speak another version"),
+        (Connect, &[], "a relay of another version closes it"),
         (GetNextIndex, &[], "closed the connection"),
     ] {
         let fake = one_stream();

@@ -141,7 +141,8 @@ impl<W: Write> Sink for Counter<W> {
         Ok(Next::Event)
     }
 
-    fn finish(&mut self, _is_whole: bool) -> Result<Finished, SinkError> {
+    fn finish(&mut self, is_whole: bool) -> Result<Finished, SinkError> {
+        self.table.losses.is_partial = !is_whole;
         // The last table has all rows, and takes the place of the picture.
         self.picture.clear(&mut self.out)?;
         let first = self.first_time.unwrap_or(self.last_time);
@@ -182,9 +183,13 @@ mod tests {
         let mut counter = Counter::new(Vec::new(), Screen::Plain);
         let class = (place.trace.key, 0, 0);
         counter.table.count(class, Some("e"), place.origin());
-        counter.finish(true).unwrap();
+        counter.finish(false).unwrap();
         let text = String::from_utf8(counter.out).unwrap();
         assert!(text.starts_with("- events/s, 1 events in all"), "{text}");
+        assert!(
+            text.contains("nothing lost in what could be read"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -23,8 +23,9 @@ const MAX_NAME_BYTES: usize = 200;
 const MAX_REMEMBERED_FIELDS: usize = 1 << 14;
 
 /// The columns that come before the fields of every event: their names, types and contents.
-pub(super) const LEADING: [(&str, ColumnType, Leading); 8] = [
+pub(super) const LEADING: [(&str, ColumnType, Leading); 9] = [
     ("ts", ColumnType::Signed(64), Leading::Time),
+    ("ts_error", ColumnType::Signed(64), Leading::TimeError),
     (
         "session",
         ColumnType::Text,
@@ -59,6 +60,8 @@ pub(super) const LEADING: [(&str, ColumnType, Leading); 8] = [
 pub(super) enum Leading {
     /// Nanoseconds since 1970.
     Time,
+    /// By how much that may be wrong, in nanoseconds; null if times are not corrected.
+    TimeError,
     /// What is the same for all events of a stream.
     OfStream(OriginColumn),
     /// `cpu_id` of the packet's context.

@@ -148,10 +148,13 @@ impl Table {
             .map_err(|error: FieldError| SinkError::from(error))?;
         let row = row.finish().ok_or(TableError::Shape)?;
         let level = event.class().log_level().map(|level| i64::from(level.0));
+        let error = event.time_error();
+        let error = error.map(|error| i64::try_from(error).unwrap_or(i64::MAX));
         let mut bytes = row.bytes;
         for (column, (.., content)) in self.columns.iter_mut().zip(LEADING) {
             let value = match content {
                 Leading::Time => time,
+                Leading::TimeError => error,
                 Leading::Cpu => row.cpu,
                 Leading::LogLevel => level,
                 // Kept once, not for each row.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use daemon::output::has_colors;
 
 use super::lists::{FieldsList, NamesList};
 use super::{ClockFormat, HeaderFields, Names, TextOptions};
@@ -94,10 +95,7 @@ impl TextArguments {
         match self.color {
             Colour::Always => true,
             Colour::Never => false,
-            Colour::Auto => {
-                // An empty variable counts as none. (no-color.org)
-                is_terminal && std::env::var_os("NO_COLOR").is_none_or(|of| of.is_empty())
-            }
+            Colour::Auto => is_terminal && has_colors(&std::io::stdout()),
         }
     }
 

@@ -166,3 +166,47 @@ fn filter_that_is_typed_and_its_error_are_in_the_status_line() {
         "{line}"
     );
 }
+
+#[test]
+fn help_hints_and_keys_fit_80_columns_and_24_lines() {
+    let (mut state, sampler) = (state(), sampler());
+    press(&mut state, &sampler, KeyCode::Char('?'));
+    let lines = screen(80, 24, &state, &sampler);
+    let shown = lines.iter().skip(2).map(String::as_str);
+    assert!(shown.take(HELP.len()).eq(HELP), "{lines:#?}");
+    for keys in [SESSIONS_KEYS, SESSION_KEYS, INPUT_KEYS, HELP_KEYS] {
+        assert!(keys.len() <= 80, "{keys}");
+    }
+}
+
+#[test]
+fn keys_are_those_of_what_is_shown() {
+    let (mut state, sampler) = (state(), sampler());
+    let keys = |state: &State| screen(80, 24, state, &sampler)[23].clone();
+    assert_eq!(keys(&state), SESSIONS_KEYS);
+    press(&mut state, &sampler, KeyCode::Enter);
+    assert_eq!(keys(&state), SESSION_KEYS);
+    press(&mut state, &sampler, KeyCode::Char('?'));
+    assert_eq!(keys(&state), HELP_KEYS);
+    press(&mut state, &sampler, KeyCode::Char(' '));
+    press(&mut state, &sampler, KeyCode::Char('/'));
+    assert_eq!(keys(&state), INPUT_KEYS);
+}
+
+#[test]
+fn hint_for_sessions_without_processes_is_a_command_that_lttng_accepts() {
+    let counts = Arc::new(Counts::default());
+    let session = counts.add_session(0, "vm/s", false);
+    let now = Instant::now();
+    let mut sampler = Sampler::new(Arc::clone(&counts), 1, now);
+    let mut hint = || {
+        sampler.sample(now, 0);
+        process_hint(sampler.session(0).unwrap())
+    };
+    assert_eq!(hint(), "no event yet");
+    session.add_row(&session.names, "e");
+    assert!(hint().contains("add-context -u -t vpid"));
+    session.set_kernel();
+    assert!(hint().contains("add-context -k -t pid"));
+    assert!(hint().len() <= 80);
+}
