@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
+use viewer::interpret::flows::FlowStep;
 
 /// Largest number of arrows that are kept, of 40 bytes each. With one more, the first is forgotten.
 const MAX_ARROWS: usize = 1 << 18;
@@ -32,14 +33,6 @@ pub(super) struct Arrow {
 
 /// The id of a session, and what the events of a flow have in common.
 pub(super) type FlowKey = (u32, u64);
-
-/// What an event does to a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FlowStep {
-    Begin,
-    Next,
-    End,
-}
 
 /// The latest arrows, and the flows that go on.
 #[derive(Debug, Default)]

@@ -47,12 +47,13 @@ mod track;
 mod view;
 mod write_timeout;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use daemon::checkup::listener::{Protocol, name_listener};
 use daemon::output::print_line;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -61,14 +62,16 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use transport::config::{ALPN_HTTP, server_config};
 use transport::identity::Identity;
+use viewer::align::AlignBy;
+use viewer::align::aligner::Aligner;
 use viewer::attach::target::Target;
-use viewer::attach::{MemoryBudget, SourceEvent, TraceKey};
+use viewer::attach::{MemoryBudget, SourceEvent};
 use viewer::filter::Filter;
 use viewer::interpret::debug_info::DebugInfo;
 use viewer::mux::Report;
 use viewer::run::{Outcome, Stop};
 use viewer::sink::SinkError;
-use viewer::sources::{self, EVENT_CAPACITY, SessionStage};
+use viewer::sources::{self, EVENT_CAPACITY};
 use viewer::turn::Turn;
 use viewer_proto::session::Seek;
 
@@ -100,6 +103,8 @@ pub struct TimelineSettings {
     pub seek: Seek,
     /// The filter that events have to match.
     pub filter: Option<Filter>,
+    /// By what times are corrected, if they are.
+    pub align: Option<AlignBy>,
     /// Finds what addresses are. Absent without `--debug-info`.
     pub debug_info: Option<DebugInfo>,
     /// The number of rows of the history. A row takes 32 bytes.
@@ -140,6 +145,7 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     // Before targets are opened, because a port that is taken ends the program.
     let listener = runtime.block_on(TcpListener::bind(settings.listen));
     let cannot = || format!("cannot listen on {}", settings.listen);
+    let listener = listener.map_err(|error| name_listener(error, Protocol::Tcp, settings.listen));
     let listener = listener.with_context(cannot)?;
     let address = listener.local_addr()?;
     let url = url(address, identity.as_ref(), token.as_ref());
@@ -152,14 +158,12 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     runtime.spawn(server::serve(listener, acceptor, shared));
 
     let memory = MemoryBudget::default();
-    let mut muxes = TraceMuxes::new(memory.clone());
     let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     stop.set_waker(sender.downgrade());
     let (held_back, is_held_back) = watch::channel(false);
 
     let opened = sources::open(
-        &settings.targets,
-        settings.seek,
+        (&settings.targets, settings.seek, settings.align),
         &memory,
         &sender,
         &is_held_back,
@@ -167,9 +171,9 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     )?;
     // Who starts this by a program reads the URL from a pipe.
     print_line(format_args!("open {url}"))?;
-    for (session, trace) in opened.complete {
-        let key = TraceKey::fresh();
-        stage.add_trace(key, &session, true);
+    let aligner = opened.samples.as_ref().map(Aligner::new);
+    let mut muxes = TraceMuxes::new(memory.clone(), aligner);
+    for (key, trace) in opened.complete {
         let bytes = trace.streams.iter().map(|stream| stream.bytes()).sum();
         stage.add_recording_bytes(key, bytes);
         muxes.add_directory(key, trace, &mut stage)?;
@@ -231,12 +235,32 @@ fn url(address: SocketAddr, identity: Option<&Identity>, token: Option<&Token>) 
     let scheme = identity.map_or("http", |_| "https");
     // No browser connects to the address that stands for all.
     let host = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        ip if ip.is_unspecified() => reachable_address(ip),
         ip => ip,
     };
     let address = SocketAddr::new(host, address.port());
     format!("{scheme}://{address}/{token}")
+}
+
+/// Returns the address by which other hosts reach this one if it listens on all: that from which
+/// packets to them leave. Loopback if there is no route to others.
+fn reachable_address(unspecified: IpAddr) -> IpAddr {
+    // Connecting sends no packet. Both addresses are those of documents (RFC 5737, RFC 3849).
+    let source = |local: IpAddr, remote: SocketAddr| {
+        let socket = UdpSocket::bind((local, 0))?;
+        socket.connect(remote)?;
+        socket.local_addr().map(|address| address.ip())
+    };
+    let (any, any_v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
+    let v4 = source(any, (Ipv4Addr::new(203, 0, 113, 1), 9).into());
+    let v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    match unspecified.is_ipv6() {
+        false => v4.unwrap_or(Ipv4Addr::LOCALHOST.into()),
+        // A socket of IPv6 takes connections of both.
+        true => source(any_v6, (v6, 9).into())
+            .or(v4)
+            .unwrap_or(Ipv6Addr::LOCALHOST.into()),
+    }
 }
 
 /// Shows events until all sources have ended, or `stop` is requested. Returns the number of
@@ -297,8 +321,15 @@ mod tests {
     #[test]
     fn url_names_an_address_that_a_browser_can_open() {
         let url_of = |address: &str| url(address.parse().unwrap(), None, None);
-        assert_eq!(url_of("0.0.0.0:80"), "http://127.0.0.1:80/");
-        assert_eq!(url_of("[::]:81"), "http://[::1]:81/");
         assert_eq!(url_of("10.0.0.1:82"), "http://10.0.0.1:82/");
+        for any in ["0.0.0.0:80", "[::]:80"] {
+            let listen: SocketAddr = any.parse().unwrap();
+            let host = reachable_address(listen.ip());
+            assert!(!host.is_unspecified());
+            // An address of this host, which it can listen on.
+            UdpSocket::bind((host, 0)).unwrap();
+            let shown = SocketAddr::new(host, 80);
+            assert_eq!(url_of(any), format!("http://{shown}/"));
+        }
     }
 }

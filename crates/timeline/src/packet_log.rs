@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use ctf::TimeCorrections;
 use ctf::directory::DataFile;
 use parking_lot::Mutex;
 use viewer::attach::{Packet, StreamInfo, TraceInfo, TraceKey};
@@ -39,6 +40,8 @@ pub(super) struct LoggedTrace {
     is_cut: AtomicBool,
     /// The last time of an event of the packets that were dropped, in nanoseconds.
     dropped_until: Mutex<Option<i64>>,
+    /// The corrections of its times.
+    corrections: Mutex<Option<Arc<TimeCorrections>>>,
 }
 
 /// A packet that is kept.
@@ -162,6 +165,11 @@ impl LoggedTrace {
         self.metadata.lock().len()
     }
 
+    /// The corrections of the times of the trace.
+    pub(super) fn corrections(&self) -> Option<Arc<TimeCorrections>> {
+        self.corrections.lock().clone()
+    }
+
     /// The metadata from this byte on.
     pub(super) fn metadata_from(&self, begin: usize) -> Vec<u8> {
         let metadata = self.metadata.lock();
@@ -210,6 +218,7 @@ impl PacketLog {
                 packets: AtomicUsize::new(0),
                 is_cut: AtomicBool::new(false),
                 dropped_until: Mutex::default(),
+                corrections: Mutex::default(),
             })
         });
         let known = Arc::clone(known);
@@ -227,6 +236,13 @@ impl PacketLog {
         let dropped = log.drop_oldest(self.max_bytes);
         drop(packets);
         self.forget(&dropped);
+    }
+
+    /// Sets the corrections of the times of a trace.
+    pub(super) fn set_corrections(&self, trace: TraceKey, new: Option<Arc<TimeCorrections>>) {
+        if let Some(trace) = self.packets.lock().traces.get(&trace) {
+            *trace.corrections.lock() = new;
+        }
     }
 
     /// Adds a packet, and returns its number. `None` if it is not kept.

@@ -375,6 +375,7 @@ fn session_state(session: &Session, now: i64) -> SessionState {
             true => String::new(),
             false => losses.to_string(),
         },
+        clock: session.clock(),
         lag: last.map(|last| now.saturating_sub(last) / 1_000_000),
     }
 }

@@ -240,6 +240,8 @@ pub(super) struct SessionState {
     pub(super) events: u64,
     /// What was lost, in words; empty if nothing was.
     pub(super) lost: String,
+    /// How the clock of its host is aligned, in words; empty if times are shown as they are.
+    pub(super) clock: String,
     /// Milliseconds since the latest event, if the clock counts from 1970.
     pub(super) lag: Option<i64>,
 }

@@ -132,6 +132,10 @@ impl Replay {
             trace.metadata += metadata.len();
             trace.mux.extend_metadata(key, &metadata, stage)?;
         }
+        // The same as when the packet was decoded first, or more that agree with them.
+        if let Some(corrections) = packet.trace.corrections() {
+            trace.mux.correct_trace(key, |_| Some(corrections));
+        }
         if !trace.streams.contains(&stream.key) {
             trace.streams.push(stream.key);
             // No source waits for this backlog: packets are added one after the other.

@@ -4,7 +4,6 @@
 //! other events, by a distance that is the same for all events of a client, so that its spans stay
 //! nested.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use ::tef::Record;
@@ -13,8 +12,8 @@ use ::tef::event::{Event as SentEvent, OwnerId};
 use ctf::decode::{Event, FieldError};
 use serde_json::Value;
 use viewer::attach::TraceKey;
+use viewer::interpret::flows::{Flow, async_key, flow_of};
 
-use super::arrows::FlowStep;
 use super::client_clocks::ClientClocks;
 use super::row::Action;
 use super::store::Store;
@@ -39,8 +38,8 @@ pub(super) enum SentAction {
         thread: Id,
         action: Action,
         time: i64,
-        /// The key of the flow that it belongs to, and what it does to that.
-        flow: Option<(u64, FlowStep)>,
+        /// The flow that it belongs to.
+        flow: Option<Flow>,
     },
     /// Something of this category that belongs to no thread.
     Async {
@@ -267,48 +266,8 @@ fn action(sent: &SentEvent<'_>, offset: i64, arrival: i64, store: &Store) -> Sen
         thread,
         action,
         time,
-        flow: flow(sent),
+        flow: flow_of(sent),
     }
-}
-
-/// The flow that an event belongs to.
-fn flow(sent: &SentEvent<'_>) -> Option<(u64, FlowStep)> {
-    let step = match sent.phase {
-        "s" => FlowStep::Begin,
-        "f" => FlowStep::End,
-        _ => FlowStep::Next,
-    };
-    match (sent.phase, sent.bind_id) {
-        ("s" | "t" | "f", _) => {
-            // An id of the process is not one of another process.
-            let process = sent.id2_local.map(|_| sent.process());
-            Some((hash(&(sent.cat.as_deref(), process, async_key(sent))), step))
-        }
-        (_, Some(bind)) => {
-            let rest: Value = serde_json::from_str(&sent.rest).unwrap_or_default();
-            let is = |name: &str| rest.get(name).and_then(Value::as_bool) == Some(true);
-            let step = match (is("flow_in"), is("flow_out")) {
-                (false, true) => FlowStep::Begin,
-                (true, false) => FlowStep::End,
-                _ => FlowStep::Next,
-            };
-            Some((hash(&bind), step))
-        }
-        _ => None,
-    }
-}
-
-/// What the events of an async span or of a flow have in common, besides process and category.
-fn async_key(sent: &SentEvent<'_>) -> u64 {
-    // A hash, because a key is kept for each open span and the texts may be long.
-    let texts = (sent.scope.as_deref(), sent.name.as_deref());
-    hash(&(texts, sent.id, sent.id2_local, sent.id2_global))
-}
-
-fn hash(of: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// A text in the object `args`.

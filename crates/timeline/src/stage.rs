@@ -8,11 +8,13 @@ use std::sync::Arc;
 use ctf::decode::{Event, FieldError};
 use ctf::metadata::Trace;
 use daemon::output::print_message;
+use viewer::align::TraceAlignment;
 use viewer::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use viewer::filter::{Filter, UndeclaredNames};
 use viewer::interpret::calls::{CallRecord, Recordings};
 use viewer::interpret::debug_info::EventLocations;
 use viewer::interpret::environment::Environment;
+use viewer::interpret::flows::Flow;
 use viewer::interpret::interpreted_fields::InterpretedFields;
 use viewer::interpret::name_numbers::shortened;
 use viewer::keys::{KeyMap, RecentMap};
@@ -30,24 +32,13 @@ use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace};
 use super::sent::{SentAction, SentEvents};
 use super::span_log::{SpanFieldsEvent, SpanKey};
-use super::stage_state::{ClassState, EventOwner, Place, StreamState};
+use super::stage_state::{ClassState, EventOwner, Place, SessionState, StreamState, TraceState};
 use super::store::{Session, Store, Track};
 use super::thread_tracks::{Id, Owner, ThreadTracks, TrackOf};
 
 /// The times that a program sends extend the timeline if they are no farther than this from the
 /// arrival of their event, in nanoseconds: a day. One wrong time must not hide all others.
 const MAX_SENT_DISTANCE: u64 = 86_400_000_000_000;
-
-struct TraceState {
-    session: Arc<Session>,
-    name: String,
-}
-
-struct SessionState {
-    session: Arc<Session>,
-    /// The number of traces that have not ended.
-    traces: usize,
-}
 
 /// Adds the events that a filter lets through to a store.
 pub(super) struct TimelineStage {
@@ -392,7 +383,7 @@ impl TimelineStage {
             } => {
                 let of = TrackOf::Thread(thread.clone());
                 let track = self.tracks.track(&self.store, session, of, &owner);
-                if let Some((key, step)) = flow.filter(|_| is_shown)
+                if let Some(Flow { key, step, .. }) = flow.filter(|_| is_shown)
                     && let Some(name) = action.name()
                 {
                     let (track, time) = (track.id, *time);
@@ -445,8 +436,22 @@ impl SessionStage for TimelineStage {
         let state = TraceState {
             session: Arc::clone(&known.session),
             name: session.to_owned(),
+            corrections: None,
         };
         self.traces.insert(trace, state);
+    }
+
+    fn align_trace(&mut self, alignment: TraceAlignment) {
+        let TraceAlignment {
+            trace,
+            host,
+            corrections,
+        } = alignment;
+        if let Some(state) = self.traces.get_mut(&trace) {
+            state.session.set_clock(host.to_string());
+            state.corrections.clone_from(&corrections);
+            self.log.set_corrections(trace, corrections);
+        }
     }
 }
 
@@ -508,6 +513,11 @@ impl Stage for TimelineStage {
 
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
         self.log.add_metadata(bytes, trace);
+        // Those of a recording are known before its metadata.
+        let state = self.traces.get(&trace.key);
+        if let Some(corrections) = state.and_then(|state| state.corrections.clone()) {
+            self.log.set_corrections(trace.key, Some(corrections));
+        }
         Ok(())
     }
 

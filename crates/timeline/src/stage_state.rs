@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ctf::TimeCorrections;
 use ctf::decode::Event;
 use daemon::span_lines::SpanEvent;
 use viewer::attach::{StreamInfo, TraceKey};
@@ -14,10 +15,26 @@ use viewer::mux::is_since_1970;
 use super::kernel_class::KernelClass;
 use super::packet_log::PacketLog;
 use super::row::{Action, EventPlace};
-use super::store::{Store, Track};
+use super::store::{Session, Store, Track};
 
 /// Tracks of a stream on which its losses are shown.
 const MAX_TRACKS_WITH_LOSSES: usize = 64;
+
+/// A trace that has not ended.
+pub(super) struct TraceState {
+    pub(super) session: Arc<Session>,
+    /// The name of the session.
+    pub(super) name: String,
+    /// The corrections of its times. Absent if they are shown as they are.
+    pub(super) corrections: Option<Arc<TimeCorrections>>,
+}
+
+/// A session that has not ended.
+pub(super) struct SessionState {
+    pub(super) session: Arc<Session>,
+    /// The number of traces that have not ended.
+    pub(super) traces: usize,
+}
 
 /// A track of a stream, and what is known of the events that come there.
 #[derive(Clone)]

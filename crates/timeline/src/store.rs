@@ -45,6 +45,8 @@ pub(super) struct Session {
     /// The time of the latest event. Absent if the clock does not count from 1970.
     last_unix_time: AtomicTime,
     losses: Mutex<LossSum>,
+    /// How the clock of its host is aligned, for users. Empty if times are shown as they are.
+    clock: Mutex<String>,
 }
 
 /// What is the same for a track as long as it is there.
@@ -123,6 +125,15 @@ impl Session {
 
     pub(super) fn set_ended(&self, is_ended: bool) {
         self.is_ended.store(is_ended, Ordering::Relaxed);
+    }
+
+    /// How the clock of its host is aligned, for users.
+    pub(super) fn clock(&self) -> String {
+        self.clock.lock().clone()
+    }
+
+    pub(super) fn set_clock(&self, clock: String) {
+        *self.clock.lock() = clock;
     }
 
     pub(super) fn losses(&self) -> LossSum {
@@ -219,6 +230,7 @@ impl Store {
             last_time: AtomicTime::default(),
             last_unix_time: AtomicTime::default(),
             losses: Mutex::default(),
+            clock: Mutex::default(),
         });
         let mut sessions = self.sessions.write();
         sessions.insert(session.id, Arc::clone(&session));

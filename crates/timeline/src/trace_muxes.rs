@@ -3,9 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use ctf::directory::TraceDirectory;
+use viewer::align::aligner::Aligner;
 use viewer::attach::{MemoryBudget, SourceEvent, StreamKey, TraceKey};
 use viewer::mux::{Mux, Report, Stage};
 use viewer::sink::SinkError;
+use viewer::sources::SessionStage;
 
 /// The muxes of all traces that have not ended.
 pub(super) struct TraceMuxes {
@@ -14,16 +16,19 @@ pub(super) struct TraceMuxes {
     streams: HashMap<StreamKey, TraceKey>,
     /// The traces that may have events to show.
     changed: BTreeSet<TraceKey>,
+    /// Absent if times are shown as they are.
+    aligner: Option<Aligner>,
 }
 
 impl TraceMuxes {
     /// No mux yet. Packets that are read from files take their memory from `memory`.
-    pub(super) fn new(memory: MemoryBudget) -> Self {
+    pub(super) fn new(memory: MemoryBudget, aligner: Option<Aligner>) -> Self {
         Self {
             memory,
             muxes: HashMap::new(),
             streams: HashMap::new(),
             changed: BTreeSet::new(),
+            aligner,
         }
     }
 
@@ -51,7 +56,7 @@ impl TraceMuxes {
     pub(super) fn handle(
         &mut self,
         event: SourceEvent,
-        stage: &mut impl Stage,
+        stage: &mut impl SessionStage,
     ) -> Result<Option<Report>, SinkError> {
         let of_stream = |stream| self.streams.get(stream).copied();
         let trace = match &event {
@@ -76,15 +81,23 @@ impl TraceMuxes {
             SourceEvent::Notice(_)
             | SourceEvent::Missing(_)
             | SourceEvent::Failed(_)
+            | SourceEvent::CaughtUp
             | SourceEvent::Done => None,
         };
         match trace {
             Some(trace) => {
                 self.changed.insert(trace);
-                match self.muxes.get_mut(&trace) {
-                    Some(mux) => mux.handle(event, stage),
-                    None => Ok(None),
+                let Some(mux) = self.muxes.get_mut(&trace) else {
+                    return Ok(None);
+                };
+                let metadata_of = event.metadata_of();
+                let report = mux.handle(event, stage)?;
+                if let (Some(aligner), Some(trace)) = (&mut self.aligner, metadata_of)
+                    && let Some(aligned) = aligner.add_metadata(trace, mux)
+                {
+                    stage.align_trace(aligned);
                 }
+                Ok(report)
             }
             // What is for users is the same for all.
             None => Mux::new().handle(event, stage),
@@ -97,9 +110,14 @@ impl TraceMuxes {
     /// If they cannot be shown.
     pub(super) fn run(
         &mut self,
-        stage: &mut impl Stage,
+        stage: &mut impl SessionStage,
         stop: &impl Fn() -> bool,
     ) -> Result<(), SinkError> {
+        if let Some(aligner) = &mut self.aligner {
+            for aligned in aligner.refresh(self.muxes.values_mut()) {
+                stage.align_trace(aligned);
+            }
+        }
         for trace in std::mem::take(&mut self.changed) {
             let Some(mux) = self.muxes.get_mut(&trace) else {
                 continue;

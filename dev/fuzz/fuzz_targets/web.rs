@@ -18,7 +18,7 @@ use fuzz::sections;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tempfile::TempDir;
-use test_live::cli::WebArguments;
+use test_live::cli::{Arguments, Command};
 use viewer::filter::Filter;
 use viewer::run::Stop;
 
@@ -68,12 +68,15 @@ fn serve(directory: &Path) -> SocketAddr {
     // The server binds it again: the system seldom gives a port to another program at once.
     drop(listener);
     let words = [
+        "test-live".to_owned(),
         "web".to_owned(),
         format!("--listen={address}"),
         "--history=10000".to_owned(),
         directory.display().to_string(),
     ];
-    let arguments = WebArguments::from_words(words);
+    let Some(Command::Web(arguments)) = Arguments::from_words(words).command else {
+        unreachable!("the words name the command");
+    };
     thread::spawn(move || {
         timeline::run(arguments.settings().expect("settings"), &Stop::default()).expect("a server")
     });

@@ -431,10 +431,15 @@ let lastFound: { text: string; begin: bigint } | null = null;
 function showFound(found: FoundRow): void {
   const begin = BigInt(found.begin);
   const end = found.end === null ? begin : BigInt(found.end);
-  const half = BigInt(Math.round(viewport.span / 2));
-  const isLong = Number(end - begin) > viewport.span;
-  const middle = isLong ? begin + half / 2n : (begin + end) / 2n;
-  viewport.show(middle - half, middle + half);
+  // What is in view already does not move, nor do the tables of what is in view.
+  if (begin >= viewport.from && end <= viewport.to) {
+    viewport.show(viewport.from, viewport.to);
+  } else {
+    const half = BigInt(Math.round(viewport.span / 2));
+    const isLong = Number(end - begin) > viewport.span;
+    const middle = isLong ? begin + half / 2n : (begin + end) / 2n;
+    viewport.show(middle - half, middle + half);
+  }
   panel.showEvent({
     track: found.track,
     row: found.row,
@@ -577,12 +582,14 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 });
 
 addEventListener("hashchange", (event) => {
-  // By now the interval below may have replaced the fragment.
+  // By now the interval below may have replaced the fragment by that of the view before.
   viewport.readFragment(new URL(event.newURL).hash);
+  writeFragment();
   isDirty = true;
 });
 
-setInterval(() => {
+/** Makes the URL a link to what is shown. */
+function writeFragment(): void {
   const filtered = filter === "" ? "" : `&filter=${encodeURIComponent(filter)}`;
   const { range } = timeline;
   const ranged = range === null ? "" : `&range=${range.from}-${range.to}`;
@@ -590,7 +597,8 @@ setInterval(() => {
   if ((viewport.isChosen || filter !== "" || range !== null) && location.hash !== fragment) {
     history.replaceState(null, "", fragment);
   }
-}, FRAGMENT_INTERVAL_MS);
+}
+setInterval(writeFragment, FRAGMENT_INTERVAL_MS);
 
 /** What is shown now, for tests. */
 function viewForTests(): object {

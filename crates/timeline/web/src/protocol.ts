@@ -9,6 +9,8 @@ export interface SessionState {
   percentRead: number | null;
   events: number;
   lost: string;
+  /** How the clock of its host is aligned; empty without `--align`. */
+  clock: string;
   lag: number | null;
 }
 

@@ -314,7 +314,7 @@ export class Timeline {
       context.fillRect(0, top, width, lane.height);
       context.fillStyle = theme.line;
       context.fillRect(0, top + lane.height - 1, width, 1);
-      const { isEnded, isRecording, percentRead, events, lost, lag } = lane.session;
+      const { isEnded, isRecording, percentRead, events, lost, clock, lag } = lane.session;
       context.fillStyle = isEnded ? theme.quiet : isRecording ? theme.accent : "#1f9d55";
       context.beginPath();
       context.arc(32, middle, 4, 0, 2 * Math.PI);
@@ -328,6 +328,9 @@ export class Timeline {
       const facts = [isEnded ? "ended" : isRecording ? `reading ${percentRead} %` : "live", `${count(events)} events`];
       if (lag !== null) {
         facts.push(`latest ${duration(Math.max(0, lag) * 1e6)} ago`);
+      }
+      if (clock !== "") {
+        facts.push(clock);
       }
       context.fillStyle = theme.quiet;
       const text = facts.join("  ·  ");
