@@ -1,6 +1,6 @@
 //! `relayd archive`: what it prints about an archive.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use archive::store::{OpenError, ProbeError, ProbeReport, open, probe};
 use daemon::error_text::describe_error;
 use daemon::output::print_message;
 use jiff::Timestamp;
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::cli::ArchiveLocation;
@@ -62,12 +63,31 @@ pub async fn check(location: &ArchiveLocation) -> Result<String, ArchiveCommandE
     }
 }
 
+/// The sessions of an archive, the oldest first. Displayed as a table; as JSON it is an array.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct ArchivedSessions(Vec<ArchivedSession>);
+
+#[derive(Debug, Serialize)]
+struct ArchivedSession {
+    host: String,
+    name: String,
+    /// When it was created, in UTC.
+    created: String,
+    /// When it ended, in UTC. Absent, as what follows, if it has not ended or its relay died.
+    ended: Option<String>,
+    packets: Option<u64>,
+    bytes: Option<u64>,
+}
+
 /// Runs `relayd archive ls`. Returns the list, and whether all sessions could be listed: those that
 /// could not are reported on standard error.
 ///
 /// # Errors
 /// If the archive cannot be read.
-pub async fn ls(location: &ArchiveLocation) -> Result<(String, bool), ArchiveCommandError> {
+pub async fn ls(
+    location: &ArchiveLocation,
+) -> Result<(ArchivedSessions, bool), ArchiveCommandError> {
     let store = open(&location.url, location.archive_endpoint.as_deref())?;
     let failed = |source| ArchiveCommandError::Read {
         url: location.url.clone(),
@@ -79,7 +99,8 @@ pub async fn ls(location: &ArchiveLocation) -> Result<(String, bool), ArchiveCom
     let (mut sessions, failures) = catalog::read_listed(&*store, found).await;
     sessions.sort_by_key(|session| session.created.created);
     report(&failures);
-    Ok((describe_sessions(&sessions), failures.is_empty()))
+    let sessions = sessions.iter().map(ArchivedSession::of).collect();
+    Ok((ArchivedSessions(sessions), failures.is_empty()))
 }
 
 fn report(failures: &[CatalogError]) {
@@ -88,28 +109,41 @@ fn report(failures: &[CatalogError]) {
     }
 }
 
-fn describe_sessions(sessions: &[ListedSession]) -> String {
-    let mut text = format!(
-        "{:20} {:20} {:>12} {:>15}  {}\n",
-        "created", "ended", "packets", "bytes", "session"
-    );
-    for session in sessions {
-        let ended = session.ended.as_ref();
-        let number = |number: Option<u64>| number.map_or("-".to_owned(), |own| own.to_string());
-        let created = &session.created;
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "{:20} {:20} {:>12} {:>15}  host/{}/{}",
-            time(created.created),
-            ended.map_or("-".to_owned(), |ended| time(ended.ended)),
-            number(ended.map(|ended| ended.packets)),
-            number(ended.map(|ended| ended.bytes)),
-            created.host.escape_debug(),
-            created.name.escape_debug(),
-        );
+impl ArchivedSession {
+    fn of(listed: &ListedSession) -> Self {
+        let ended = listed.ended.as_ref();
+        Self {
+            host: listed.created.host.clone(),
+            name: listed.created.name.clone(),
+            created: time(listed.created.created),
+            ended: ended.map(|ended| time(ended.ended)),
+            packets: ended.map(|ended| ended.packets),
+            bytes: ended.map(|ended| ended.bytes),
+        }
     }
-    text
+}
+
+impl fmt::Display for ArchivedSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:20} {:20} {:>12} {:>15}  session",
+            "created", "ended", "packets", "bytes"
+        )?;
+        let number = |number: Option<u64>| number.map_or("-".to_owned(), |own| own.to_string());
+        self.0.iter().try_for_each(|session| {
+            writeln!(
+                f,
+                "{:20} {:20} {:>12} {:>15}  host/{}/{}",
+                session.created,
+                session.ended.as_deref().unwrap_or("-"),
+                number(session.packets),
+                number(session.bytes),
+                session.host.escape_debug(),
+                session.name.escape_debug(),
+            )
+        })
+    }
 }
 
 /// A time in nanoseconds since 1970, to the second, in UTC.

@@ -4,24 +4,25 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::SystemTime;
 
 use archive::name::{LOG, parse_commit};
 use archive::store::ProbeReport;
 use daemon::checkup::Report;
 use daemon::checkup::host::{check_clock, check_directory, check_open_files};
-use daemon::checkup::listener::{Listener, find_listener};
+use daemon::checkup::listener::{Listener, Protocol, find_listener};
 use daemon::endpoint::Endpoint;
 use daemon::error_text::describe_error;
 
 use crate::archive_commands::describe_clock;
 use crate::config::{ArchiveConfig, Config};
+use crate::drain::readiness;
 use crate::limits::ARCHIVE_PROBE_TIMEOUT;
 use crate::net::Server;
+use crate::running_relay::{self, OWN_NAME, RunningRelay};
 
-/// Names of the programs that a relay may be, as the kernel shows them.
-const OWN_NAME: &str = "relayd";
+/// Name of the program that a relay replaces, as the kernel shows it.
 const REFERENCE_NAME: &str = "lttng-relayd";
 
 /// Maximum number of objects in the logs of all relays that are listed.
@@ -30,17 +31,20 @@ const MAX_LOG_OBJECTS: usize = 200_000;
 /// The unit of the service.
 const UNIT: &str = "relayd";
 
-/// A TCP port of the relay, and the option that names another.
+/// A port of the relay, and the option that names another.
 struct Port<'a> {
     name: &'static str,
+    protocol: Protocol,
     option: &'static str,
     endpoint: &'a Endpoint,
 }
 
-/// Checks the host for a relay with this configuration.
+/// Checks the host for a relay with this configuration: that of the process in whose place this one
+/// runs, or one that is to be started.
 #[must_use]
-pub fn check(config: &Config) -> Report {
+pub fn check(config: &Config, process: Option<u32>) -> Report {
     let mut report = Report::default();
+    report_relay(&mut report, process);
     match Server::check(config) {
         Ok(()) => report.ok("the configuration is valid: see relayd check-config"),
         Err(error) => report.problem(
@@ -51,32 +55,64 @@ pub fn check(config: &Config) -> Report {
     for warning in &config.network.warnings {
         report.warning(warning, "unset the variable");
     }
-    check_directory(&mut report, "output", &config.output, "--output");
-    let http = config
-        .http
-        .as_ref()
-        .map(|endpoint| ("http", "--http [HOST:]PORT", endpoint));
-    let ports = [
-        ("control", "-C tcp://0.0.0.0:PORT", &config.control),
-        ("data", "-D tcp://0.0.0.0:PORT", &config.data),
-        ("viewers", "-L tcp://0.0.0.0:PORT", &config.live),
-    ];
-    for (name, option, endpoint) in ports.into_iter().chain(http) {
-        check_port(
-            &mut report,
-            &Port {
-                name,
-                option,
-                endpoint,
-            },
-        );
+    check_directory(&mut report, "output", &config.output, "--output", process);
+    for port in ports(config) {
+        check_port(&mut report, &port);
     }
+    check_readiness(&mut report, config);
     if let Some(archive) = &config.archive {
         check_archive(&mut report, archive);
     }
-    check_open_files(&mut report, UNIT);
+    check_open_files(&mut report, UNIT, process);
     check_clock(&mut report);
     report
+}
+
+/// Reports which relay is examined.
+fn report_relay(report: &mut Report, process: Option<u32>) {
+    if let Some(pid) = process {
+        let relay = RunningRelay::read(pid);
+        let options = relay.as_ref().map_or(&[][..], RunningRelay::arguments);
+        let options: Vec<_> = options
+            .iter()
+            .map(|option| option.display().to_string())
+            .collect();
+        return report.ok(format!(
+            "examined in the place of process {pid}, which runs: relayd {}",
+            options.join(" ")
+        ));
+    }
+    let (own, foreign) = running_relay::find();
+    if own.is_empty() && foreign.is_empty() {
+        report.ok("no relay runs on this host: what follows is for one with these settings");
+    }
+    for pid in foreign {
+        report.warning(
+            format!("a relay of another user runs (process {pid}), and may have other settings"),
+            "sudo relayd doctor examines that one",
+        );
+    }
+}
+
+/// Returns the ports of a relay with this configuration.
+fn ports(config: &Config) -> impl Iterator<Item = Port<'_>> {
+    let port = |name, protocol, option, endpoint| Port {
+        name,
+        protocol,
+        option,
+        endpoint,
+    };
+    let tcp = |name, option, endpoint| port(name, Protocol::Tcp, option, endpoint);
+    let http = config.http.as_ref();
+    let quic = config.quic.as_ref();
+    [
+        tcp("control", "-C tcp://0.0.0.0:PORT", &config.control),
+        tcp("data", "-D tcp://0.0.0.0:PORT", &config.data),
+        tcp("viewers", "-L tcp://0.0.0.0:PORT", &config.live),
+    ]
+    .into_iter()
+    .chain(http.map(|http| tcp("http", "--http [HOST:]PORT", http)))
+    .chain(quic.map(|quic| port("quic", Protocol::Udp, "--quic [HOST:]PORT", quic)))
 }
 
 /// What is found out about an archive.
@@ -158,10 +194,25 @@ fn check_port(report: &mut Report, port: &Port<'_>) {
     let Ok(address) = endpoint.resolve() else {
         return;
     };
-    match TcpListener::bind(address) {
-        Ok(_) => report.ok(format!("{name} port {endpoint}: free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            check_listener(report, port, find_listener(address.port()).as_ref());
+    if address.port() == 0 {
+        report.ok(format!(
+            "{name} port {endpoint}: the system chooses a free one"
+        ));
+        return check_reach(report, port, address);
+    }
+    let listener = find_listener(port.protocol, address);
+    let bound = match port.protocol {
+        Protocol::Tcp => TcpListener::bind(address).map(drop),
+        Protocol::Udp => UdpSocket::bind(address).map(drop),
+    };
+    match bound {
+        Ok(()) => report.ok(format!("{name} port {endpoint}: free")),
+        // A service may listen on a port on which this user may not.
+        Err(error)
+            if error.kind() == ErrorKind::AddrInUse
+                || error.kind() == ErrorKind::PermissionDenied && listener.is_some() =>
+        {
+            check_listener(report, port, listener.as_ref());
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => report.problem(
             format!("{name} port {endpoint}: this user may not listen on ports below 1024"),
@@ -173,6 +224,45 @@ fn check_port(report: &mut Report, port: &Port<'_>) {
         ),
     }
     check_reach(report, port, address);
+}
+
+/// Reports what the status endpoint of a relay says that is not ready, such as on a full disk.
+fn check_readiness(report: &mut Report, config: &Config) {
+    let address = config.http.as_ref().and_then(|http| http.resolve().ok());
+    let Some(address) = address.filter(|address| is_relay_at(*address)) else {
+        return;
+    };
+    match readiness(address) {
+        Ok(text) if text.starts_with("not ready") || text.starts_with("unhealthy") => {
+            report.problem(
+                format!("the relay is {text}"),
+                "its log says which file or thread",
+            );
+        }
+        Ok(text) => report.ok(format!("the relay answers /readyz: {text}")),
+        Err(error) => report.problem(
+            format!("the relay does not answer /readyz: {error}"),
+            "its log says which thread does not respond",
+        ),
+    }
+}
+
+fn is_relay_at(address: SocketAddr) -> bool {
+    let listener = find_listener(Protocol::Tcp, address);
+    listener.is_some_and(|listener| listener.name == OWN_NAME)
+}
+
+/// Returns the relay of another user that has a port of this configuration, if this process may
+/// take its place: root finds no fault that is one for that user.
+#[must_use]
+pub fn find_relay_of_lesser_user(config: &Config) -> Option<RunningRelay> {
+    let listeners = ports(config).filter_map(|port| {
+        let address = port.endpoint.resolve().ok()?;
+        find_listener(port.protocol, address)
+    });
+    let relays = listeners.filter(|listener| listener.name == OWN_NAME);
+    let mut relays = relays.filter_map(|relay| RunningRelay::read(relay.pid).ok());
+    relays.find(RunningRelay::is_of_lesser_user)
 }
 
 /// Reports who has a port that is in use.
@@ -193,7 +283,7 @@ fn check_listener(report: &mut Report, port: &Port<'_>, listener: Option<&Listen
             format!("kill {pid}, or {option}"),
         ),
         None => report.problem(
-            format!("{name} port {endpoint}: in use by a process of another user"),
+            format!("{name} port {endpoint}: in use by another process"),
             format!("sudo relayd doctor names the process; or {option}"),
         ),
     }

@@ -4,16 +4,14 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use daemon::checkup::listener::find_listener;
+use daemon::checkup::listener::{Protocol, find_listener};
 use daemon::endpoint::{Endpoint, EndpointError};
 use rustix::process::{Pid, Signal, kill_process};
 use thiserror::Error;
 
 use crate::http::DRAINED;
 use crate::limits::{DRAIN_POLL_INTERVAL, MAX_STATUS_BYTES, STATUS_TIMEOUT};
-
-/// Name of the program, as the kernel shows it.
-const OWN_NAME: &str = "relayd";
+use crate::running_relay::OWN_NAME;
 
 /// The reason why the relay is not drained.
 #[derive(Debug, Error)]
@@ -46,7 +44,7 @@ pub fn drain<E: From<DrainError>>(
 ) -> Result<(), E> {
     let endpoint = http.ok_or(DrainError::NoEndpoint)?;
     let address = endpoint.resolve().map_err(DrainError::from)?;
-    let listener = find_listener(address.port()).filter(|own| own.name == OWN_NAME);
+    let listener = find_listener(Protocol::Tcp, address).filter(|own| own.name == OWN_NAME);
     let pid = listener.map(|own| own.pid);
     let pid = pid.ok_or_else(|| DrainError::NoRelay(endpoint.clone()))?;
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -69,7 +67,7 @@ pub fn drain<E: From<DrainError>>(
 }
 
 /// The text that `/readyz` has.
-fn readiness(address: SocketAddr) -> io::Result<String> {
+pub(crate) fn readiness(address: SocketAddr) -> io::Result<String> {
     let mut socket = TcpStream::connect_timeout(&address, STATUS_TIMEOUT)?;
     socket.set_read_timeout(Some(STATUS_TIMEOUT))?;
     socket.set_write_timeout(Some(STATUS_TIMEOUT))?;

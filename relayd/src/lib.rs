@@ -28,5 +28,6 @@ pub mod net;
 pub mod producer;
 pub mod publish;
 pub mod registry;
+pub mod running_relay;
 pub mod service;
 pub mod store;

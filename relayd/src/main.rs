@@ -1,26 +1,32 @@
 //! Runs the relay until a signal.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Parser;
-use daemon::checkup::State;
+use daemon::checkup::host::max_open_files;
+use daemon::checkup::{Report, State};
 use daemon::durability::Durability;
 use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::{Log, LogTarget};
 use daemon::notify::signal_parent;
-use daemon::output::{is_closed_output, print, print_line, print_message};
+use daemon::output::{is_closed_output, print, print_json, print_line, print_message};
 use daemon::signals::StopSignals;
 use daemon::{background, logging};
-use relayd::cli::{ArchiveArguments, ArchiveCommand, Arguments, CertsArguments, Mode};
+use relayd::cli::{
+    ArchiveArguments, ArchiveCommand, Arguments, CertsArguments, CheckArguments, Command,
+    CommandLine, Mode,
+};
 use relayd::config::LogFormat;
 use relayd::doctor;
 use relayd::limits::DELETION_TIMEOUT;
 use relayd::net::{Addresses, InheritedPorts, Server};
+use relayd::running_relay::{self, RunningRelay};
 use relayd::service::{self, Service};
 use relayd::store::repair::{Repaired, repair};
 use relayd::store::session_log::SessionLog;
@@ -34,34 +40,42 @@ use tracing::{error, info, warn};
 const BACKGROUND_MARKER: &str = "RELAYD_IN_BACKGROUND";
 
 fn main() -> ExitCode {
-    // The other operands are ignored, as `lttng-relayd` ignores all.
-    let command = std::env::args_os().nth(1);
-    let command = command.as_ref().and_then(|word| word.to_str());
-    if command == Some("certs") {
-        return exit_code("relayd certs", create_certificates());
-    }
-    if command == Some("archive") {
-        return exit_code("relayd archive", run_archive_command());
-    }
-    let is_check = command == Some("check-config");
-    let is_doctor = command == Some("doctor");
-    let is_drain = command == Some("drain");
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
         Err(message) => return print_usage(&message),
     };
-    if let Some(version) = arguments.version() {
-        let printed = print(version).map_err(anyhow::Error::from);
-        return exit_code("relayd", printed.map(|()| ExitCode::SUCCESS));
+    match line.command {
+        None => run_unless_version(line.options, run),
+        Some(Command::CheckConfig(check)) => {
+            let CheckArguments { settings, json } = *check;
+            run_unless_version(settings.options(), |options| {
+                check_configuration(options, json)
+            })
+        }
+        Some(Command::Doctor(check)) => {
+            let CheckArguments { settings, json } = *check;
+            run_unless_version(settings.options(), |options| check_host(options, json))
+        }
+        Some(Command::Drain(settings)) => run_unless_version(settings.options(), drain_relay),
+        Some(Command::Archive(arguments)) => {
+            exit_code("relayd archive", run_archive_command(&arguments))
+        }
+        Some(Command::Certs(arguments)) => {
+            exit_code("relayd certs", create_certificates(&arguments))
+        }
     }
-    let ended = if is_check {
-        check_configuration(arguments)
-    } else if is_doctor {
-        check_host(arguments)
-    } else if is_drain {
-        drain_relay(arguments)
-    } else {
-        run(arguments)
+}
+
+/// Runs a command, or prints the version that the options ask for.
+fn run_unless_version(
+    options: Arguments,
+    command: impl FnOnce(Arguments) -> anyhow::Result<ExitCode>,
+) -> ExitCode {
+    let ended = match options.version() {
+        Some(version) => print(version)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(anyhow::Error::from),
+        None => command(options),
     };
     exit_code("relayd", ended)
 }
@@ -83,8 +97,7 @@ fn exit_code(command: &str, ended: anyhow::Result<ExitCode>) -> ExitCode {
 
 /// Runs `relayd check-config [FILE]`: prints the settings with which the relay would start. Lines
 /// of the files that it would ignore count as faults.
-fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
-    arguments.take_file_operand()?;
+fn check_configuration(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
     let (arguments, ignored) = arguments.with_files()?;
     let config = arguments.config(raise_fd_limit())?;
     Server::check(&config)?;
@@ -96,7 +109,10 @@ fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     );
     let warnings = ignored.iter().chain(&config.network.warnings);
     warnings.clone().for_each(print_warning);
-    print(config.to_file())?;
+    match is_json {
+        true => print_json(&config.to_json())?,
+        false => print(config.to_file())?,
+    }
     Ok(match warnings.count() {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -104,14 +120,65 @@ fn check_configuration(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs `relayd doctor [FILE]`: prints what would keep a relay with these settings from working on
-/// this host.
-fn check_host(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
-    arguments.take_file_operand()?;
+/// this host. Without settings it examines the relays that run, each in its place.
+fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
+    let process = running_relay::examined();
+    if process.is_none() && !arguments.has_settings() {
+        let relays = match arguments.pid_file() {
+            Some(file) => vec![running_relay::of_pid_file(file)?],
+            None => running_relay::find().0,
+        };
+        let relays = relays.into_iter().map(RunningRelay::read);
+        // One that cannot be read has ended meanwhile.
+        let relays: Vec<_> = relays.flatten().collect();
+        if let Some(report) = examine_in_place(&relays, None) {
+            return print_report(&report, is_json);
+        }
+    }
     let (arguments, ignored) = arguments.with_files()?;
-    let config = arguments.config(raise_fd_limit())?;
+    let open_files = match process {
+        Some(_) => max_open_files(process).unwrap_or(u64::MAX),
+        None => raise_fd_limit(),
+    };
+    let config = arguments.config(open_files)?;
+    if process.is_none()
+        && let Some(relay) = doctor::find_relay_of_lesser_user(&config)
+    {
+        let given = std::env::args_os().skip(2).filter(|word| word != "--json");
+        let given: Vec<_> = given.collect();
+        if let Some(report) = examine_in_place(&[relay], Some(&given)) {
+            return print_report(&report, is_json);
+        }
+    }
     ignored.iter().for_each(print_warning);
-    let report = doctor::check(&config);
-    print(&report)?;
+    print_report(&doctor::check(&config, process), is_json)
+}
+
+/// Runs a doctor in the place of each relay, with these options instead of its own if there are
+/// any. None: all of them have ended meanwhile.
+fn examine_in_place(relays: &[RunningRelay], given: Option<&[OsString]>) -> Option<Report> {
+    let mut all = Report::default();
+    for relay in relays {
+        match relay.run_doctor(given) {
+            Ok(report) => all.append(report),
+            Err(_) if relay.has_ended() => {}
+            Err(error) => all.problem(
+                format!(
+                    "relay of process {}: cannot be examined: {error}",
+                    relay.pid()
+                ),
+                "relayd doctor with the options of that relay, as its user",
+            ),
+        }
+    }
+    (!all.findings().is_empty()).then_some(all)
+}
+
+fn print_report(report: &Report, is_json: bool) -> anyhow::Result<ExitCode> {
+    match is_json {
+        true => print_json(report)?,
+        false => print(report)?,
+    }
     Ok(match report.count(State::Problem) {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -120,8 +187,7 @@ fn check_host(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 /// Runs `relayd drain [FILE]`: has the relay with these settings send its producers to another one,
 /// and waits until they are gone.
-fn drain_relay(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
-    arguments.take_file_operand()?;
+fn drain_relay(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let (arguments, ignored) = arguments.with_files()?;
     let config = arguments.config(raise_fd_limit())?;
     ignored.iter().for_each(print_warning);
@@ -136,18 +202,13 @@ fn print_warning(warning: impl Display) {
 }
 
 /// Runs `relayd certs`: creates certificates, and prints what to do with them.
-fn create_certificates() -> anyhow::Result<ExitCode> {
-    let arguments = CertsArguments::parse_from(std::env::args_os().skip(1));
-    print(certs::create(&arguments, SystemTime::now())?)?;
+fn create_certificates(arguments: &CertsArguments) -> anyhow::Result<ExitCode> {
+    print(certs::create(arguments, SystemTime::now())?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `relayd archive`.
-fn run_archive_command() -> anyhow::Result<ExitCode> {
-    let arguments = match ArchiveArguments::try_parse_from(std::env::args_os().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(message) => return Ok(print_usage(&message)),
-    };
+fn run_archive_command(arguments: &ArchiveArguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -156,15 +217,25 @@ fn run_archive_command() -> anyhow::Result<ExitCode> {
         ArchiveCommand::Check(location) => {
             (runtime.block_on(archive_commands::check(location))?, true)
         }
-        ArchiveCommand::Ls(location) => runtime.block_on(archive_commands::ls(location))?,
+        ArchiveCommand::Ls { location, json } => {
+            let (sessions, is_whole) = runtime.block_on(archive_commands::ls(location))?;
+            if *json {
+                print_json(&sessions)?;
+                return Ok(exit_status(is_whole));
+            }
+            (sessions.to_string(), is_whole)
+        }
         ArchiveCommand::Verify(location) => runtime.block_on(archive_commands::verify(location))?,
     };
     print(text)?;
-    Ok(if is_faultless {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(exit_status(is_faultless))
+}
+
+fn exit_status(is_faultless: bool) -> ExitCode {
+    match is_faultless {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 /// Prints what `clap` says about a command line, or the help that was asked for.

@@ -225,3 +225,18 @@ fn full_output_and_closed_messages_are_no_panics() {
         assert_eq!(ended.status.code(), Some(status), "{closed:?}");
     }
 }
+
+#[test]
+fn file_that_cannot_be_written_is_named_by_the_viewer() {
+    let lab = Lab::new();
+    let trace = traces::with_numbered_events(&lab, "trace", 3, 1000);
+    for sink in ["text", "json", "perfetto", "tef"] {
+        let words = ["--no-follow", "--sink", sink, "-w", "/dev/full"];
+        let mut full = command(&lab, binaries::test_live(), &words);
+        let ended = full.arg(&trace).output().unwrap();
+        let printed = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{printed}");
+        let reason = "/dev/full: No space left on device";
+        assert!(printed.contains(reason), "{sink}: {printed}");
+    }
+}

@@ -2,15 +2,18 @@
 //! is on a tmpfs of 2 MiB, so that only root can run these tests.
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use relay_proto::Command;
 use relay_proto::stream::AddStream;
+use serde_json::Value;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::disk::SmallDisk;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::peers;
+use tests::process::Process;
 use tests::producer::{OK, Producer, TRACE_PATH, index, live_session, packet, stream};
 use tests::relay::Relay;
 use tests::status_endpoint::StatusEndpoint;
@@ -143,7 +146,7 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     wait_until("the relay is ready again", || {
         status.get("/readyz").0 == 200
     });
-    relay.wait_for_log(&["producer resumed", "host/waits"]);
+    relay.wait_for_log(&[" WARN ", "producer resumed", "host/waits"]);
     let paused = relay.log();
     let paused: Vec<_> = paused
         .iter()
@@ -417,4 +420,66 @@ fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session(
     assert!(kept >= before, "{kept} of {before}");
     let data = first_file(&relay.output, "/chan_0");
     assert_eq!(data.len() % PACKET, 0);
+}
+
+/// Returns what `consumer status` prints of an agent with this socket.
+fn consumer_status(lab: &Lab, socket: &str) -> String {
+    let mut command = lab.command(binaries::consumer());
+    let command = command.args(["status", "--socket", socket]);
+    Process::start(command).wait().expect_success().join("\n")
+}
+
+#[test]
+fn a_full_disk_is_seen_by_doctor_and_in_the_status_of_an_agent() {
+    let Some((lab, disk, relay, _status)) = start_on_small_disk(&[]) else {
+        return;
+    };
+    let path = |name: &str| lab.path().join(name).display().to_string();
+    let (socket, clients) = (path("agent.socket"), path("tldrs.socket"));
+    let mut command = lab.command(binaries::consumer());
+    command
+        .args(["serve", "-v", "--live=20000", "--clock-interval=0"])
+        .args(["-U", &relay.producer_url(), "--socket", &socket])
+        .arg(format!("--tldrs={clients}"))
+        .arg(format!("--tldrs-dir={}", path("tldrs")));
+    let mut agent = Process::start(&mut command);
+    agent.wait_for_stderr_text("consumer::agent: ready");
+    let mut client = UnixStream::connect(clients).unwrap();
+    writeln!(client, "OPEN full").unwrap();
+    let mut send = |events: usize| {
+        for ts in 0..events {
+            writeln!(
+                client,
+                r#"{{"ph":"i","name":"ev","ts":{ts},"pid":1,"tid":1}}"#
+            )
+            .unwrap();
+        }
+    };
+    send(1);
+    wait_until("the relay has acknowledged the first packet", || {
+        let mut command = lab.command(binaries::consumer());
+        command.args(["status", "--json", "--socket", &socket]);
+        let printed = Process::start(&mut command).wait().expect_success();
+        let status: Value = serde_json::from_str(&printed.concat()).unwrap();
+        let acknowledged = status.pointer("/sessions/0/acknowledged");
+        acknowledged.and_then(Value::as_u64) > Some(0)
+    });
+    disk.fill(0);
+    // More than the rest of a page of the disk.
+    send(1000);
+    wait_until("the status shows that nothing is acknowledged", || {
+        let status = consumer_status(&lab, &socket);
+        status.contains("connected, but nothing acknowledged for ")
+    });
+    let mut doctor = lab.command(binaries::relayd());
+    doctor.args(["doctor", "-o"]).arg(&relay.output);
+    let ended = Process::start(&mut doctor).wait();
+    let text = ended.stdout.join("\n");
+    assert_eq!(ended.status.code(), Some(1), "{text}");
+    assert!(text.contains("problem  output "), "{text}");
+    assert!(text.contains("on a larger disk"), "{text}");
+    disk.free_space();
+    wait_until("the status shows a healthy connection", || {
+        consumer_status(&lab, &socket).contains("  connected: ")
+    });
 }

@@ -185,7 +185,7 @@ fn a_live_session_of_lttng_is_followed_with_durability_packet() {
     for printed in [50, 100, 150] {
         app.emit(50);
         wait_until("the viewer has printed the events", || {
-            viewer.stdout().len() == printed
+            viewer.stdout_line_count() == printed
         });
     }
     app.end();

@@ -1,6 +1,7 @@
 //! Operating a relay: the status endpoint, the log, messages of faults, and what happens when the
 //! disk is full or file descriptors run out; the removal of old sessions; the progress of
-//! conversions; readers that are gone; what every sink of `test-live` guarantees.
+//! conversions; readers that are gone; what scripts rely on; what every sink of `test-live`
+//! guarantees.
 
 mod closed_output;
 mod descriptors;
@@ -13,5 +14,6 @@ mod log;
 mod monitoring;
 mod progress;
 mod retention;
+mod scripts;
 mod sinks;
 mod status_endpoint;

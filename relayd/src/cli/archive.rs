@@ -1,6 +1,6 @@
 //! The command line of `relayd archive`.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,9 +28,9 @@ Exit status:
   0  check: the store can hold an archive; ls: all sessions are listed; verify: no object is damaged
   1  Otherwise, or if the command line is wrong";
 
-/// Check an object store, and list and verify the archive in it.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "relayd archive", bin_name = "relayd archive", disable_help_subcommand = true, after_help = EXAMPLES)]
+/// The arguments of `relayd archive`.
+#[derive(Debug, Clone, Args)]
+#[command(disable_help_subcommand = true, after_help = EXAMPLES)]
 pub struct ArchiveArguments {
     /// What to do.
     #[command(subcommand)]
@@ -43,7 +43,15 @@ pub enum ArchiveCommand {
     /// Let creates of objects race, read and list them, and print how long each call takes
     Check(ArchiveLocation),
     /// List the sessions, oldest first
-    Ls(ArchiveLocation),
+    Ls {
+        /// The archive.
+        #[command(flatten)]
+        location: ArchiveLocation,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Read every object, and compare all checksums
     Verify(ArchiveLocation),
 }

@@ -22,9 +22,9 @@ NAME.pem is a certificate and NAME.key its private key, which only the owner of 
 other CA will do as well. Clients need the URI urn:relayd:role:produce or urn:relayd:role:view among the
 subject alternative names of their certificate, and the relay the names under which it is reached.";
 
-/// Create a CA, and certificates for a relay and its clients.
+/// The arguments of `relayd certs`.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "relayd certs", bin_name = "relayd certs", after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES)]
 pub struct CertsArguments {
     /// Keep the files in DIR. A CA that is there is used, otherwise one is created
     #[arg(long, value_name = "DIR", default_value = "relayd-certs")]

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use daemon::endpoint::Endpoint;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
@@ -33,11 +33,8 @@ Examples:
   relayd -d -o /srv/traces                Run in the background, with the log in syslog or the journal
   relayd -d -v -o /srv/traces --log-file /var/log/relayd.log
                                           Run in the background, and log sessions and connections
-  relayd check-config FILE                Check options and configuration files, print the settings
-  relayd doctor                           Check ports, disk, limits and clock of this host
-  relayd drain --http PORT                Send producers to another relay, and wait until they are gone
-  relayd archive check URL                Check whether a bucket can hold an archive
-  relayd certs                            Create certificates for tls:// ports; see relayd certs --help
+  relayd check-config FILE                Print the settings with which the relay would start
+  relayd drain --http PORT                Have the relay with this status endpoint send its producers away
 
 On the traced host:
   lttng create NAME --live --set-url=net://COLLECTOR
@@ -71,13 +68,72 @@ Variables:
   RUST_LOG                          Log levels, such as relayd::ingest=trace; overrides -v";
 
 /// Receive trace data from LTTng session daemons, write CTF traces, and serve live viewers.
-#[derive(Debug, Clone, Default, Parser)]
+#[derive(Debug, Parser)]
+#[command(
+    name = "relayd",
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    after_help = EXAMPLES
+)]
+pub struct CommandLine {
+    /// The command. None: the relay runs.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// The options of the relay.
+    #[command(flatten)]
+    pub options: Arguments,
+
+    /// Operands are ignored, as `lttng-relayd` does.
+    #[arg(hide = true)]
+    operands: Vec<OsString>,
+}
+
+/// The commands of `relayd`. Any other first word is an operand.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check options and configuration files, and print the settings
+    CheckConfig(Box<CheckArguments>),
+    /// Check the relay that runs, or whether one would: ports, disk, limits and clock
+    Doctor(Box<CheckArguments>),
+    /// Have a relay send its producers to another one, and wait until they are gone
+    Drain(Box<SettingsArguments>),
+    /// Check an object store, and list and verify the archive in it
+    Archive(ArchiveArguments),
+    /// Create a CA, and certificates for a relay and its clients
+    Certs(CertsArguments),
+}
+
+/// The arguments of a command that checks settings.
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// The settings.
+    #[command(flatten)]
+    pub settings: SettingsArguments,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The settings of a relay: those with which `relayd` would start with the same options.
+#[derive(Debug, Args)]
+pub struct SettingsArguments {
+    #[command(flatten)]
+    options: Arguments,
+
+    /// Same as --config FILE
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+}
+
+/// The options of the relay, which configuration files may set, too.
+#[derive(Debug, Clone, Default, PartialEq, Parser)]
 #[command(
     name = "relayd",
     infer_long_args = true,
     args_override_self = true,
-    disable_version_flag = true,
-    after_help = EXAMPLES
+    disable_version_flag = true
 )]
 pub struct Arguments {
     /// Listen for producers' control connections on URL [default: tcp://0.0.0.0:5342]
@@ -273,10 +329,6 @@ pub struct Arguments {
     /// Print the version; with -v, also the protocol versions
     #[arg(short = 'V', long)]
     version: bool,
-
-    /// Operands are ignored, as `lttng-relayd` does.
-    #[arg(hide = true)]
-    operands: Vec<OsString>,
 }
 
 /// An option, file or variable that the relay cannot start with.
@@ -316,10 +368,6 @@ pub enum ArgumentError {
     /// An interval or age of zero.
     #[error("{0} must be longer than 0")]
     NoTime(&'static str),
-    /// `check-config`, `doctor` or `drain` is followed by an operand that is not the only
-    /// configuration file.
-    #[error("check-config, doctor and drain take one configuration file; unexpected {0:?}")]
-    UnexpectedOperand(OsString),
     /// A variable that takes a boolean has another value.
     #[error("invalid value of {0}: expected 1, yes, true, on, 0, no, false or off")]
     Variable(&'static str),
@@ -337,6 +385,17 @@ pub enum Mode {
     Background,
     /// The relay detaches, and redirects standard output and error to `/dev/null`.
     Daemon,
+}
+
+impl SettingsArguments {
+    /// The options, with the file that the operand names.
+    #[must_use]
+    pub fn options(self) -> Arguments {
+        Arguments {
+            config: self.options.config.or(self.file),
+            ..self.options
+        }
+    }
 }
 
 impl Arguments {
@@ -357,19 +416,20 @@ impl Arguments {
             .then_some(if self.verbose > 0 { details } else { brief })
     }
 
-    /// The operand of `check-config FILE`, `doctor FILE` and `drain FILE` becomes the value of
-    /// `--config`.
-    ///
-    /// # Errors
-    /// If there are two files.
-    pub fn take_file_operand(&mut self) -> Result<(), ArgumentError> {
-        for operand in std::mem::take(&mut self.operands).into_iter().skip(1) {
-            if self.config.is_some() {
-                return Err(ArgumentError::UnexpectedOperand(operand));
-            }
-            self.config = Some(operand.into());
-        }
-        Ok(())
+    /// Whether there is an option that says more than which relay is meant.
+    #[must_use]
+    pub fn has_settings(&self) -> bool {
+        let name = Self {
+            pid_file: self.pid_file.clone(),
+            ..Self::default()
+        };
+        *self != name
+    }
+
+    /// The file with the process id. None: none is named.
+    #[must_use]
+    pub fn pid_file(&self) -> Option<&Path> {
+        self.pid_file.as_deref()
     }
 
     /// Whether the relay detaches; `--daemonize` takes precedence over `--background`.
@@ -406,7 +466,8 @@ mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Arguments {
-        Arguments::try_parse_from([&["relayd"], arguments].concat()).unwrap()
+        let words = [&["relayd"], arguments].concat();
+        CommandLine::try_parse_from(words).unwrap().options
     }
 
     #[test]
@@ -439,7 +500,37 @@ mod tests {
             &["--fd-pool-size=many"],
         ] {
             let arguments = [&["relayd"], wrong].concat();
-            assert!(Arguments::try_parse_from(arguments).is_err(), "{wrong:?}");
+            assert!(CommandLine::try_parse_from(arguments).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_word_is_a_command_and_other_operands_are_ignored() {
+        let command = |words: &[&str]| {
+            let words = [&["relayd"], words].concat();
+            CommandLine::try_parse_from(words).unwrap().command
+        };
+        for words in [
+            &["check-config", "-o", "/t", "FILE"][..],
+            &["doctor", "FILE", "--json"],
+            &["drain", "--http=1", "FILE"],
+        ] {
+            let settings = match command(words) {
+                Some(Command::CheckConfig(check) | Command::Doctor(check)) => check.settings,
+                Some(Command::Drain(settings)) => *settings,
+                other => panic!("{words:?}: {other:?}"),
+            };
+            assert_eq!(settings.options().config, Some("FILE".into()));
+        }
+        for words in [&["operand", "doctor"][..], &["-v", "certs"], &[]] {
+            assert!(command(words).is_none(), "{words:?}");
+        }
+        for wrong in [
+            &["doctor", "FILE", "FILE"][..],
+            &["doctor", "--config=FILE", "FILE"],
+        ] {
+            let words = [&["relayd"], wrong].concat();
+            assert!(CommandLine::try_parse_from(words).is_err(), "{wrong:?}");
         }
     }
 

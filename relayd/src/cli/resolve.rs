@@ -127,7 +127,6 @@ impl Arguments {
             quic: self.quic.or(other.quic),
             log_file: self.log_file.or(other.log_file),
             log_format: self.log_format.or(other.log_format),
-            operands: self.operands,
         }
     }
 

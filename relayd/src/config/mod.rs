@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use daemon::endpoint::Endpoint;
 use jiff::tz::TimeZone;
+use serde_json::Value;
 
 pub use self::network::{KeepAlive, Network, Timeouts};
 pub use self::tls::TlsFiles;
@@ -113,31 +114,57 @@ impl Config {
     /// set.
     #[must_use]
     pub fn to_file(&self) -> String {
-        let mut lines = vec![
-            "[relayd]".to_owned(),
-            format!("output={}", self.output.display()),
-            format!("group-output-by-{}=yes", self.grouping),
-            format!(
-                "disallow-clear={}",
-                if self.allows_clear { "no" } else { "yes" }
+        let mut text = "[relayd]\n".to_owned();
+        for (name, value) in self.options() {
+            text += &match value {
+                Value::Bool(true) => format!("{name}=yes\n"),
+                Value::Bool(false) => format!("{name}=no\n"),
+                Value::String(text) => format!("{name}={text}\n"),
+                number => format!("{name}={number}\n"),
+            };
+        }
+        text
+    }
+
+    /// The settings as JSON: an object with the names of the options.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let options = self.options().into_iter();
+        options
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    /// The names and values of all options that have one.
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        let path = |path: &PathBuf| path.display().to_string();
+        let grouping = match self.grouping {
+            Grouping::ByHost => "group-output-by-host",
+            Grouping::BySession => "group-output-by-session",
+        };
+        let set = [
+            ("output", path(&self.output).into()),
+            (grouping, true.into()),
+            ("disallow-clear", (!self.allows_clear).into()),
+            ("control-port", self.control.to_string().into()),
+            ("data-port", self.data.to_string().into()),
+            ("live-port", self.live.to_string().into()),
+            ("fd-pool-size", self.pool.into()),
+            ("reorder-packets", self.window.packets.into()),
+            ("reorder-bytes", self.window.bytes.0.into()),
+            ("reorder-memory", self.reorder_memory.into()),
+            (
+                "on-disk-full",
+                format!("{:?}", self.when_full).to_lowercase().into(),
             ),
-            format!("control-port={}", self.control),
-            format!("data-port={}", self.data),
-            format!("live-port={}", self.live),
-            format!("fd-pool-size={}", self.pool),
-            format!("reorder-packets={}", self.window.packets),
-            format!("reorder-bytes={}", self.window.bytes.0),
-            format!("reorder-memory={}", self.reorder_memory),
-            format!("on-disk-full={:?}", self.when_full).to_lowercase(),
-            format!("durability={}", self.durability()),
-            format!("sync-interval={}", self.sync.interval.as_millis()),
-            format!("resume-timeout={}", self.resume_timeout.as_secs()),
+            ("durability", self.durability().into()),
+            ("sync-interval", milliseconds(self.sync.interval)),
+            ("resume-timeout", self.resume_timeout.as_secs().into()),
         ];
         let age = self
             .retention
             .max_age
             .map(|age| format!("{}s", age.as_secs()));
-        let path = |path: &PathBuf| path.display().to_string();
         let tls = self.tls.as_ref();
         let process = &self.process;
         let archive = self.archive.as_ref();
@@ -170,22 +197,23 @@ impl Config {
             ),
             ("retain-age", age),
             (
-                "retain-size",
-                self.retention.max_bytes.map(|bytes| bytes.to_string()),
-            ),
-            (
                 "working-directory",
                 process.working_directory.as_ref().map(path),
             ),
             ("pid-file", process.pid_file.as_ref().map(path)),
             ("group", process.group.clone()),
         ];
-        let set = optional
-            .into_iter()
-            .filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-        lines.extend(set);
-        lines.join("\n") + "\n"
+        let optional = optional.into_iter();
+        let optional = optional.filter_map(|(name, value)| Some((name, value?.into())));
+        let size = self.retention.max_bytes;
+        let size = size.map(|size| ("retain-size", size.into()));
+        set.into_iter().chain(optional).chain(size).collect()
     }
+}
+
+/// A duration as a number of milliseconds.
+fn milliseconds(duration: Duration) -> Value {
+    u64::try_from(duration.as_millis()).map_or(Value::Null, Value::from)
 }
 
 /// Parses a boolean of a configuration file or environment variable. None if the text is none.

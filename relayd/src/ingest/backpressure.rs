@@ -8,7 +8,10 @@ use super::error::{Consequence, DiskFullPolicy, IngestError};
 #[derive(Debug)]
 pub enum Resumed {
     /// The stream was paused and continues.
-    Yes,
+    Yes {
+        /// Whether the log has the pause: then it has its end, too.
+        was_reported: bool,
+    },
     /// The stream was not paused, or another connection has resumed it.
     Already,
     /// There is still no space. Only the first caller after a pause gets the error, so that a pause
@@ -64,10 +67,10 @@ impl Backpressure {
         self.state = PauseState::Retrying;
     }
 
-    /// Ends the pause, because the stream continues or has ended.
-    pub(super) fn end(&mut self) {
+    /// Ends the pause, because the stream continues or has ended. Returns whether it was reported.
+    pub(super) fn end(&mut self) -> bool {
         self.state = PauseState::Flowing;
-        self.unreported = None;
+        self.unreported.take().is_none()
     }
 
     /// The error that paused the stream, unless it has been reported.
@@ -126,7 +129,10 @@ mod tests {
             assert_eq!(backpressure.take_unreported().is_some(), is_first);
         }
         backpressure.begin_retry();
-        backpressure.end();
+        assert!(backpressure.end());
+        backpressure.pause(error(Errno::NOSPC));
+        backpressure.begin_retry();
+        assert!(!backpressure.end());
         backpressure.pause(error(Errno::NOSPC));
         assert!(backpressure.take_unreported().is_some());
     }

@@ -519,13 +519,13 @@ impl StreamWriter {
             written?;
             return Ok(Resumed::No(self.backpressure.take_unreported()));
         }
-        self.backpressure.end();
+        let was_reported = self.backpressure.end();
         // Also after an error that ends the session, which is not paused any more.
         self.tally.set_paused(false);
         written?;
         // The producer may have closed the stream during the pause.
         self.close_if_done();
-        Ok(Resumed::Yes)
+        Ok(Resumed::Yes { was_reported })
     }
 
     fn write_kept(&mut self) -> Result<(), IngestError> {

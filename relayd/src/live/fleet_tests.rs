@@ -12,13 +12,18 @@ use archive::record::{ObjectKind, ObjectRecord, Record, SessionRecord, StreamKey
 use archive::store::{Fault, FaultyStore, Store, in_memory};
 use ctf::index::Entry;
 use jiff::Timestamp as Time;
+use relay_proto::session::{DaemonId, TraceFormat};
+use tokio_util::sync::CancellationToken;
 use viewer_proto::relay::{Awaited, Next, Position, Relay as _, Session as _, Stream as _};
 use viewer_proto::session::Seek;
-use wire::{Bits, Bytes, FileName, PacketIndex, SeqNum, SessionId, Text, Timestamp, TracePath};
+use wire::{
+    Bits, Bytes, FileName, Micros, PacketIndex, SeqNum, SessionId, Text, Timestamp, TracePath,
+};
 
 use super::{Attachment, PacketReader, View};
 use crate::archiver::status::ArchiveStatus;
 use crate::fleet::{Fleet, FleetThreads};
+use crate::registry::session::SessionIdentity;
 use crate::registry::{Registry, RegistrySettings};
 use crate::store::pool::Pool;
 
@@ -160,6 +165,46 @@ fn packets(attachment: &mut Attachment, streams: &mut Vec<PacketReader>) -> usiz
         }
     }
     count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_that_comes_from_another_relay_is_listed_once_before_its_first_stream() {
+    let output = tempfile::tempdir().unwrap();
+    let store = in_memory();
+    write_archive(&*store).await;
+    let (status, hour) = (Arc::default(), Duration::from_secs(3600));
+    let threads = FleetThreads::start(store, status, output.path(), hour).unwrap();
+    let registry = registry(output.path());
+    let view = view(&threads.fleet_of(&registry), &registry);
+    let add = |id| {
+        let recording = (DaemonId(KEY.producer), id);
+        let identity = SessionIdentity {
+            id: registry.next_session(),
+            name: "app".into(),
+            host: "vm".into(),
+            live_timer: Micros(1_000_000),
+            trace_format: TraceFormat::Ctf1,
+            directory: None,
+            producer: [127, 0, 0, 1].into(),
+            recording: Some(recording),
+        };
+        let shared = registry.recordings().of(Some(recording));
+        let session = registry.new_session(identity, None, shared, CancellationToken::new());
+        registry.add_session(Arc::clone(&session)).unwrap();
+        session
+    };
+    let (moved, other) = (add(KEY.id), add(KEY.id + 1));
+    view.prepare(Awaited::Sessions).await;
+    let listed: Vec<_> = view
+        .sessions()
+        .iter()
+        .map(|listed| listed.session)
+        .collect();
+    assert_eq!(listed.len(), 2);
+    assert!(!listed.contains(&moved.id()) && listed.contains(&other.id()));
+    tokio::task::spawn_blocking(move || drop(threads))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

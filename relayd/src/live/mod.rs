@@ -171,11 +171,18 @@ fn is_elsewhere(fleet: &Fleet, session: &Session) -> bool {
         return true;
     }
     // Until the archiver has found that out: whether the archive lists an earlier one.
-    let archived = session.archived_as();
-    let unknown = archived.filter(|archived| archived.has_moved_here.get().is_none());
-    let listed =
-        unknown.and_then(|archived| Some((fleet.created(archived.key)?, archived.created)));
-    listed.is_some_and(|(listed, own)| listed < own)
+    let listed = |key, own| fleet.created(key).is_some_and(|listed| listed < own);
+    match (session.archived_as(), session.identity().recording) {
+        (Some(archived), _) => {
+            archived.has_moved_here.get().is_none() && listed(archived.key, archived.created)
+        }
+        // Before its first stream. If it can be resumed, it will have this key.
+        (None, Some((daemon, id))) => {
+            let producer = daemon.0;
+            listed(SessionKey { producer, id }, u64::MAX)
+        }
+        (None, None) => false,
+    }
 }
 
 /// A viewer attached to a session.

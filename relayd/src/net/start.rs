@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use daemon::checkup::listener::{Protocol, name_listener};
 use daemon::endpoint::Endpoint;
 
 use super::StartError;
@@ -30,7 +31,8 @@ pub(super) fn open_port(
         Some(inherited) => Listener::inherit(port, inherited, keep_alive, table),
         None => {
             let address = resolve(port, endpoint)?;
-            Listener::bind(port, address, keep_alive, table)
+            let bound = Listener::bind(port, address, keep_alive, table);
+            bound.map_err(|error| name_listener(error, Protocol::Tcp, address))
         }
     };
     listener.map_err(|source| StartError::Listen {

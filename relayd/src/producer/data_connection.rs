@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use relay_proto::{DataEvent, DataHeader};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 use wire::{Bytes, Field, SeqNum, SessionId, StreamId};
 
 use crate::ingest::Resumed;
@@ -281,8 +281,14 @@ impl DataConnection {
                 }
                 return Ok(false);
             }
-            Resumed::Yes => info!(session, stream = %stream.id(), "producer resumed"),
-            Resumed::Already => {}
+            // A warning, like the pause: a log at the default level shows both.
+            Resumed::Yes { was_reported: true } => {
+                warn!(session, stream = %stream.id(), "producer resumed");
+            }
+            Resumed::Yes {
+                was_reported: false,
+            }
+            | Resumed::Already => {}
         }
         if stream.is_closed() {
             self.remove_closed(stream);

@@ -148,7 +148,7 @@ fn restore_session(
         trace_format: logged.created.trace_format,
         directory: Some(logged.directory.clone()),
         producer: logged.producer,
-        daemon: Some(recording.daemon),
+        recording: Some(key),
     };
     let shared = registry.recordings().of(Some(key));
     if let Some(chunk) = &chunk

@@ -123,7 +123,7 @@ pub(super) fn create_session(
         trace_format: request.trace_format,
         directory: directory.clone(),
         producer,
-        daemon: recording.map(|recording| recording.daemon),
+        recording: recording.map(|recording| (recording.daemon, recording.id)),
     };
     let session = registry.new_session(identity, locked, shared, connections);
     registry

@@ -93,9 +93,9 @@ impl Session {
     /// closes none.
     fn succeeds(&self, other: &Self) -> bool {
         let (own, theirs) = (self.identity(), other.identity());
-        let daemons = own.daemon.zip(theirs.daemon);
+        let recordings = own.recording.zip(theirs.recording);
         self.has_same_host(other)
-            && daemons.is_some_and(|(own, theirs)| own != theirs)
+            && recordings.is_some_and(|((own, _), (theirs, _))| own != theirs)
             // Numbers of sessions grow, so that the daemon with the higher one was started later.
             && own.id > theirs.id
     }

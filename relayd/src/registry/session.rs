@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use relay_proto::session::{DaemonId, TraceFormat};
+use relay_proto::session::TraceFormat;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::arrivals::Arrivals;
-use super::recording::Recording;
+use super::recording::{Recording, RecordingKey};
 use super::resumable::{Owner, Resumable};
 use super::stream::SessionStream;
 use super::stream_table::{StreamTable, holds_back};
@@ -55,9 +55,9 @@ pub struct SessionIdentity {
     pub directory: Option<TracePath>,
     /// Address of the peer of the control connection.
     pub producer: IpAddr,
-    /// Session daemon, which has a new id each time that it is started. None: the producer is older
-    /// than 2.11.
-    pub daemon: Option<DaemonId>,
+    /// Recording at its session daemon, which has a new id each time that it is started. None: the
+    /// producer is older than 2.11.
+    pub recording: Option<RecordingKey>,
 }
 
 /// The session of one producer, shared by its connections, its viewers and the registry.
@@ -529,8 +529,10 @@ impl Session {
     pub fn resume_stream(&self, stream: &SessionStream) -> bool {
         let id = stream.id();
         match stream.resume() {
-            Ok(Resumed::Yes) => {
-                info!(session = %self, stream = %id, "producer resumed");
+            Ok(Resumed::Yes { was_reported }) => {
+                if was_reported {
+                    warn!(session = %self, stream = %id, "producer resumed");
+                }
                 if let SessionStream::Metadata(metadata) = stream {
                     self.announce_described(metadata);
                 }

@@ -59,7 +59,7 @@ impl SessionStream {
         match self {
             Self::Data(stream) => stream.lock().resume(),
             Self::Metadata(stream) => match stream.resume() {
-                Ok(true) => Ok(Resumed::Yes),
+                Ok(true) => Ok(Resumed::Yes { was_reported: true }),
                 Ok(false) => Ok(Resumed::No(None)),
                 Err(source) => Err(IngestError::Store {
                     stream: stream.id(),

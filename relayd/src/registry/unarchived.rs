@@ -106,7 +106,7 @@ impl Registry {
             trace_format: logged.trace_format,
             directory: logged.directory,
             producer: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            daemon: None,
+            recording: None,
         };
         let recording = self.recordings.of(None);
         let session = self.new_session(identity, locked, recording, CancellationToken::new());

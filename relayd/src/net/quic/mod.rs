@@ -18,6 +18,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use daemon::checkup::listener::{Protocol, name_listener};
 use quinn::{Endpoint, EndpointConfig, Incoming, TokioRuntime, VarInt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -158,7 +159,8 @@ impl QuicPort {
         needs_role: bool,
     ) -> io::Result<Self> {
         let server = server_config(tls).map_err(io::Error::other)?;
-        let socket = UdpSocket::bind(address)?;
+        let socket = UdpSocket::bind(address);
+        let socket = socket.map_err(|error| name_listener(error, Protocol::Udp, address))?;
         let runtime = Arc::new(TokioRuntime);
         let endpoint = Endpoint::new(endpoint, Some(server), socket, runtime)?;
         Ok(Self {
