@@ -80,11 +80,21 @@ pub enum Command {
     /// Show, record and control the shared-memory rings of this host; needs no relay and no agent
     Rings(RingsArguments),
     /// Check whether `serve` with these options would work: the relay, directories, limits, clock
-    Doctor(ServeArguments),
+    Doctor {
+        /// The options of `consumer serve`.
+        #[command(flatten)]
+        serve: Box<ServeArguments>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Check a configuration file, and print all settings
     CheckConfig {
         /// Configuration file of the agent
         file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

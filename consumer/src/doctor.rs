@@ -9,6 +9,7 @@ use std::time::Duration;
 use daemon::checkup::Report;
 use daemon::checkup::host::{check_clock, check_directory, check_open_files};
 use daemon::error_text::describe_error;
+use transport::fault::{Cause, TlsFault};
 
 use crate::config::Config;
 use crate::frontend::Frontend;
@@ -34,7 +35,7 @@ pub async fn check(config: &Config) -> Report {
         Err(error) => report.problem(describe_error(&error), "-U net://COLLECTOR"),
     }
     if let Some(spool) = &config.spool {
-        check_directory(&mut report, "spool", &spool.directory, "--spool");
+        check_directory(&mut report, "spool", &spool.directory, "--spool", None);
     }
     for frontend in config.frontends() {
         frontend.check_host(&mut report);
@@ -43,7 +44,7 @@ pub async fn check(config: &Config) -> Report {
         check_socket(&mut report, &socket);
     }
     check_socket(&mut report, &config.agent.status_socket);
-    check_open_files(&mut report, UNIT);
+    check_open_files(&mut report, UNIT, None);
     check_clock(&mut report);
     report
 }
@@ -62,55 +63,113 @@ async fn check_relays(report: &mut Report, target: &RelayTarget) {
     }
 }
 
+/// Greets a relay. Its ports are tried one by one only if that fails: a relay warns of connections
+/// without a handshake.
 async fn check_relay(report: &mut Report, target: &RelayTarget, relay: &SelectedRelay) {
     let control = relay.control();
-    let can_connect = match target.link {
-        // One UDP port: there is no connection without a handshake.
-        Link::Quic => true,
-        Link::Tcp => {
-            let can_control = check_port(report, "control", &control, relay.address);
-            let (data, address) = relay.data();
-            let address = match address {
-                Some(address) => Ok(address),
-                None => resolve_first(&data).await,
+    let (data, address) = relay.data();
+    let greeting = match greet(target, relay).await {
+        Ok(greeting) => greeting,
+        Err(error) => {
+            let Some((port, why, kind)) = unreachable_port(&error) else {
+                return report.problem(
+                    format!("relay {control}: {}", describe_error(&error)),
+                    greeting_remedy(&error, &control.endpoint),
+                );
             };
-            let can_send = match address {
-                Ok(address) => check_port(report, "data", &data, address),
-                Err(error) => {
-                    report_unresolved(report, "data", &data, &error.to_string());
-                    false
-                }
-            };
-            can_control && can_send
+            let is_control = *port == control;
+            let name = if is_control { "control" } else { "data" };
+            let remedy = remedy(kind, &port.endpoint, target.link);
+            report.problem(format!("{name} port {port}: {why}"), remedy);
+            if is_control && target.link == Link::Tcp && !is_closed_by_relay(kind) {
+                check_data_port(report, &data, address).await;
+            }
+            return;
         }
     };
-    // A greeting would report the same fault again, after another timeout.
-    if !can_connect {
-        return;
-    }
-    match greet(target, relay).await {
-        Ok(greeting) => {
-            let resume = match greeting.has_resume {
-                true => "it continues sessions after a lost connection",
-                false => "it is not relayd: a lost connection ends sessions, and they begin again",
-            };
-            let (minor, micros) = (greeting.minor, greeting.round_trip.as_micros());
-            report.ok(format!(
-                "relay {control}: speaks protocol 2.{minor} and answers in {micros} us; {resume}",
-            ));
-            let host = &control.endpoint.host;
-            match greeting.clock {
-                Some(clock) => {
-                    let ahead = clock.ahead_of(HostClock::measure().offset());
-                    check_clock_of_relay(report, ahead, clock.error, host);
-                }
-                None => report.ok("the clocks of the relay and of this host are not compared: only relayd tells its clock"),
-            }
+    if target.link == Link::Tcp {
+        for (name, port) in [("control", &control), ("data", &data)] {
+            report.ok(format!("{name} port {port}: accepts connections"));
         }
-        Err(error) => report.problem(
-            format!("relay {control}: {}", describe_error(&error)),
-            "give its control port, or run relayd doctor on its host",
+    }
+    let resume = match greeting.has_resume {
+        true => "it continues sessions after a lost connection",
+        false => "it is not relayd: a lost connection ends sessions, and they begin again",
+    };
+    let (minor, micros) = (greeting.minor, greeting.round_trip.as_micros());
+    report.ok(format!(
+        "relay {control}: speaks protocol 2.{minor} and answers in {micros} us; {resume}",
+    ));
+    match greeting.clock {
+        Some(clock) => {
+            let ahead = clock.ahead_of(HostClock::measure().offset());
+            check_clock_of_relay(report, ahead, clock.error, &control.endpoint.host);
+        }
+        None => report.ok(
+            "the clocks of the relay and of this host are not compared: only relayd tells its clock",
         ),
+    }
+}
+
+/// Returns the port to which there is no connection, and why. None if the greeting failed for
+/// another reason.
+fn unreachable_port(error: &UplinkError) -> Option<(&EndpointAddress, String, ErrorKind)> {
+    match error {
+        UplinkError::Connect { to, source } if TlsFault::of(source).is_none() => {
+            Some((to, source.to_string(), source.kind()))
+        }
+        UplinkError::ConnectTimeout { to, within } => {
+            let why = format!("no answer within {} s", within.as_secs());
+            Some((to, why, ErrorKind::TimedOut))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the relay has closed the connection in place of an answer to the handshake of TLS.
+fn is_closed_by_relay(kind: ErrorKind) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(kind, UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// Checks the data port of a relay whose control port cannot be reached.
+async fn check_data_port(report: &mut Report, data: &EndpointAddress, address: Option<SocketAddr>) {
+    let address = match address {
+        Some(address) => Ok(address),
+        None => resolve_first(data).await,
+    };
+    match address {
+        Ok(address) => check_port(report, "data", data, address),
+        Err(error) => report_unresolved(report, "data", data, &error.to_string()),
+    }
+}
+
+/// Returns what mends a greeting that fails although the relay can be reached.
+fn greeting_remedy(error: &UplinkError, control: &RelayEndpoint) -> String {
+    let host = &control.host;
+    let fault = match error {
+        UplinkError::EncryptedPort => {
+            return format!(
+                "nets:// or tls:// in the URL, with --tls-ca, and with --tls-cert and --tls-key if {host} requires a certificate"
+            );
+        }
+        UplinkError::TooOld { .. } => return format!("update the relay on {host}"),
+        UplinkError::Connect { source, .. } | UplinkError::Lost(source) => TlsFault::of(source),
+        _ => None,
+    };
+    match fault.map(TlsFault::cause) {
+        Some(Cause::OwnCertificate) => {
+            "--tls-cert and --tls-key with a certificate of a CA that the relay trusts: relayd certs --client NAME --role produce creates one".to_owned()
+        }
+        Some(Cause::PeerCertificate) => format!(
+            "--tls-ca with the CA of the relay's certificate, which must be valid for {host}: relayd certs --host {host} creates one"
+        ),
+        Some(Cause::OtherPort) => {
+            "give the control port of the relay, and after it the data port".to_owned()
+        }
+        Some(Cause::Other) | None => {
+            format!("give its control port, or run relayd doctor on {host}")
+        }
     }
 }
 
@@ -148,33 +207,35 @@ fn check_clock_of_relay(report: &mut Report, ahead: i64, error: u64, host: &str)
     }
 }
 
-/// Connects to a port of the relay. Returns whether that was possible.
-fn check_port(
-    report: &mut Report,
-    name: &str,
-    port: &EndpointAddress,
-    address: SocketAddr,
-) -> bool {
-    let connected = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
-    match &connected {
+/// Connects to a port of the relay.
+fn check_port(report: &mut Report, name: &str, port: &EndpointAddress, address: SocketAddr) {
+    match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
         Ok(_) => report.ok(format!("{name} port {port}: accepts connections")),
         Err(error) => report.problem(
             format!("{name} port {port}: {error}"),
-            remedy(error, &port.endpoint),
+            remedy(error.kind(), &port.endpoint, Link::Tcp),
         ),
     }
-    connected.is_ok()
 }
 
 /// Returns what mends a connection that fails.
-fn remedy(error: &std::io::Error, endpoint: &RelayEndpoint) -> String {
+fn remedy(kind: ErrorKind, endpoint: &RelayEndpoint, link: Link) -> String {
     let (host, port) = (&endpoint.host, endpoint.port);
-    match error.kind() {
+    let protocol = match link {
+        Link::Tcp => "TCP",
+        Link::Quic => "UDP",
+    };
+    match kind {
         ErrorKind::ConnectionRefused => {
             format!("start relayd on {host}; relayd doctor says what it waits for")
         }
         ErrorKind::TimedOut | ErrorKind::WouldBlock => {
-            format!("open TCP port {port} in the firewall of {host}, and in those on the way")
+            format!(
+                "open {protocol} port {port} in the firewall of {host}, and in those on the way"
+            )
+        }
+        kind if endpoint.is_tls && is_closed_by_relay(kind) => {
+            format!("net:// or tcp:// in the URL, if port {port} of {host} is not encrypted")
         }
         _ => format!("check the route: ping {host}"),
     }

@@ -121,6 +121,13 @@ pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// TCP keep-alive: number of probes without an answer after which the connection is lost.
 pub const KEEP_ALIVE_COUNT: u32 = 4;
 
+/// How long after its start an agent looks for a relay if it has no session by then, which would
+/// tell whether one can be reached: that of the clock is opened at once if so.
+pub const FIRST_CONTACT_DELAY: Duration = Duration::from_secs(1);
+
+/// Number of different failures to reach a relay that are logged as warnings until one is reached.
+pub const MAX_REPORTED_FAILURES: usize = 64;
+
 /// First delay before reconnecting. It doubles with each failure ...
 pub const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// ... up to this, so that a restarted relay is found within half a minute.

@@ -1,5 +1,7 @@
 //! Runs the command that the arguments name, and turns its result into the exit status.
 
+use std::fmt::Display;
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -17,8 +19,9 @@ use daemon::checkup::State;
 use daemon::error_text::describe_error;
 use daemon::fd_limit::raise_fd_limit;
 use daemon::logging::{self, LogFormat};
-use daemon::output::{is_closed_output, print, print_line, print_message};
+use daemon::output::{is_closed_output, print, print_json, print_line, print_message};
 use daemon::signals::{StopSignals, reopen_log_on_hangup};
+use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -72,28 +75,36 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);
             let report = status::request_status(&socket)?;
-            if asked.json {
-                print_line(serde_json::to_string_pretty(&report)?)?;
-            } else {
-                print(report)?;
-            }
+            print_report(&report, asked.json)?;
             Ok(true)
         }
         Command::Rings(arguments) => run_rings(arguments.command()),
-        Command::Doctor(serve) => {
+        Command::Doctor { serve, json } => {
             // The check of open files is about the limit that an agent would have.
             raise_fd_limit();
             let config = serve.config()?;
             let report = runtime()?.block_on(doctor::check(&config));
-            print(&report)?;
+            print_report(&report, json)?;
             Ok(report.count(State::Problem) == 0)
         }
-        Command::CheckConfig { file } => {
+        Command::CheckConfig { file, json } => {
             let config = Config::read(&file)?;
             config.check()?;
-            print(config.to_toml()?)?;
+            if json {
+                print_json(&config)?;
+            } else {
+                print(config.to_toml()?)?;
+            }
             Ok(true)
         }
+    }
+}
+
+/// Prints a report, as text or as JSON.
+fn print_report(report: &(impl Display + Serialize), is_json: bool) -> io::Result<()> {
+    match is_json {
+        true => print_json(report),
+        false => print(report),
     }
 }
 
@@ -101,8 +112,12 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
 fn run_rings(command: RingsCommand) -> anyhow::Result<bool> {
     raise_fd_limit();
     match command {
-        RingsCommand::List { directory, pids } => {
-            print(RingTable::read(&directory, &pids)?)?;
+        RingsCommand::List {
+            directory,
+            pids,
+            is_json,
+        } => {
+            print_report(&RingTable::read(&directory, &pids)?, is_json)?;
             Ok(true)
         }
         RingsCommand::Print(settings) => {

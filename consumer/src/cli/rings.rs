@@ -1,10 +1,10 @@
 //! The arguments of `consumer rings`.
 
-use std::env;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
+use daemon::output::has_colors;
 use trace_ring_core::Severity;
 
 use crate::frontend::SessionConfig;
@@ -32,6 +32,9 @@ recorder). The traces that --record and --snapshot write can be read with test-l
 pub struct RingsArguments {
     #[command(flatten)]
     action: RingsAction,
+    /// With --list, print JSON
+    #[arg(long, requires = "list")]
+    json: bool,
     /// Directory of the rings [default: $TRACE_RING_DIR, $XDG_RUNTIME_DIR/ring or /run/ring]
     #[arg(long, value_name = "DIR")]
     ring: Option<PathBuf>,
@@ -88,6 +91,8 @@ pub enum RingsCommand {
         directory: PathBuf,
         /// The processes; all if there are none.
         pids: Vec<u32>,
+        /// Whether it is printed as JSON.
+        is_json: bool,
     },
     /// Show events as they are written.
     Print(PrintSettings),
@@ -126,14 +131,17 @@ impl RingsArguments {
             return RingsCommand::Record(self.record_settings(directory, output.clone()));
         }
         if self.action.list {
-            return RingsCommand::List { directory, pids };
+            return RingsCommand::List {
+                directory,
+                pids,
+                is_json: self.json,
+            };
         }
-        let is_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         RingsCommand::Print(PrintSettings {
             directory,
             pids,
             max_severity: self.level,
-            has_colors: io::stdout().is_terminal() && !is_plain,
+            has_colors: has_colors(&io::stdout()),
         })
     }
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use daemon::event_text::LineStyle;
 use daemon::open_spans::OpenSpans;
-use daemon::output::stdout;
+use daemon::output::{print_message, stdout};
 use daemon::span_lines::{SpanLines, SpanStep};
 use jiff::tz::TimeZone;
 use tokio::time::sleep;
@@ -60,6 +60,13 @@ pub struct PrintSettings {
 /// If the run directory or standard output fails.
 pub async fn print(settings: PrintSettings, stop: CancellationToken) -> anyhow::Result<()> {
     let mut printer = Printer::new(settings);
+    printer.scan()?;
+    if printer.processes.is_empty() {
+        let directory = printer.settings.directory.display();
+        print_message(format_args!(
+            "consumer: no traced program in {directory}; waiting for one (its TRACE_RING_DIR)"
+        ));
+    }
     loop {
         // Before the turn, so that what was written until the stop is shown.
         let is_stopping = stop.is_cancelled();

@@ -1,6 +1,7 @@
 //! The counters and connection state of each session, updated by the task that sends it to a relay.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub struct SessionCounters {
     /// Name of the traced host.
     pub host: String,
     state: Mutex<ConnectionState>,
+    /// When a relay has acknowledged the last packet, or the first of those was queued that it has
+    /// not. Absent before the first connection.
+    progress: Mutex<Option<Instant>>,
     /// Packets that are queued or sent, and not acknowledged yet.
     pub queued_packets: Counter,
     /// Size in bytes of the packets that are queued or sent, and not acknowledged yet.
@@ -98,6 +102,21 @@ impl SessionCounters {
     #[must_use]
     pub fn connection_state(&self) -> ConnectionState {
         self.state.lock().clone()
+    }
+
+    /// Records that a packet was acknowledged, or queued while none was.
+    pub fn record_progress(&self, now: Instant) {
+        *self.progress.lock() = Some(now);
+    }
+
+    /// Returns for how long a relay has acknowledged nothing while packets were queued. Zero if
+    /// none are.
+    #[must_use]
+    pub fn unacknowledged_for(&self, now: Instant) -> Duration {
+        match *self.progress.lock() {
+            Some(last) if self.queued_packets.get() > 0 => now.saturating_duration_since(last),
+            _ => Duration::ZERO,
+        }
     }
 
     /// Sets the state of the connection to the relay.

@@ -1,6 +1,7 @@
 //! The status report of a running agent: JSON on its socket, a table for people.
 
 use std::fmt;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,9 @@ pub struct SessionReport {
     pub state: ConnectionState,
     pub queued_packets: u64,
     pub queued_bytes: u64,
+    /// Seconds for which a relay has acknowledged nothing while packets were queued.
+    #[serde(default)]
+    pub unacknowledged_s: u64,
     pub sent: u64,
     pub acknowledged: u64,
     pub acknowledged_bytes: u64,
@@ -68,6 +72,7 @@ impl SessionReport {
             state: counters.connection_state(),
             queued_packets: counters.queued_packets.get(),
             queued_bytes: counters.queued_bytes.get(),
+            unacknowledged_s: counters.unacknowledged_for(Instant::now()).as_secs(),
             sent: counters.sent.get(),
             acknowledged: counters.acknowledged.get(),
             acknowledged_bytes: counters.acknowledged_bytes.get(),
@@ -80,10 +85,19 @@ impl SessionReport {
     fn row(&self) -> [String; 8] {
         let state = match &self.state {
             ConnectionState::Connecting => "connecting".to_owned(),
-            ConnectionState::Connected { path, relay, since } => match &relay[..] {
-                "" => format!("connected: {path}"),
-                relay => format!("connected: {path} at {relay} since {since}"),
-            },
+            ConnectionState::Connected { path, relay, since } => {
+                let connected = match self.unacknowledged_s {
+                    MIN_UNACKNOWLEDGED_S.. => format!(
+                        "connected, but nothing acknowledged for {} s, as when the relay has no disk space",
+                        self.unacknowledged_s
+                    ),
+                    _ => "connected".to_owned(),
+                };
+                match &relay[..] {
+                    "" => format!("{connected}: {path}"),
+                    relay => format!("{connected}: {path} at {relay} since {since}"),
+                }
+            }
             ConnectionState::Waiting { why } => format!("waiting: {why}"),
         };
         [
@@ -98,6 +112,9 @@ impl SessionReport {
         ]
     }
 }
+
+/// Seconds without an acknowledgement that are not normal.
+const MIN_UNACKNOWLEDGED_S: u64 = 5;
 
 const HEADINGS: [&str; 8] = [
     "SESSION",
@@ -192,6 +209,23 @@ mod tests {
             "h/s            0      0     0      3     0           0  connected: h/s-1 at net://collector:5342:5343 (10.0.0.2) since 2026-11-28T17:06:49Z"
         );
         assert!(lines[3].ends_with("1 sessions ended, 0 packets acknowledged, 5 lost"));
+    }
+
+    #[test]
+    fn status_says_that_a_connected_relay_acknowledges_nothing() {
+        let mut session = report().sessions.remove(1);
+        for (seconds, says) in [(4, "connected: h/s-1"), (5, "nothing acknowledged for 5 s")] {
+            session.unacknowledged_s = seconds;
+            let [.., state] = session.row();
+            assert!(state.contains(says), "{state}");
+        }
+        let counters = SessionCounters::new("s", "h");
+        let now = Instant::now();
+        counters.record_progress(now);
+        let later = now + std::time::Duration::from_secs(7);
+        assert_eq!(counters.unacknowledged_for(later).as_secs(), 0);
+        counters.queued_packets.add(1);
+        assert_eq!(counters.unacknowledged_for(later).as_secs(), 7);
     }
 
     #[test]

@@ -32,6 +32,15 @@ impl Backoff {
     }
 }
 
+/// Returns a random number, or `u32::MAX` if the system has none. Only a delay depends on it.
+pub(super) fn random_u32() -> u32 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(_) => u32::from_be_bytes(bytes),
+        Err(_) => u32::MAX,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

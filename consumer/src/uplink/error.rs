@@ -33,6 +33,10 @@ pub(crate) enum UplinkError {
     Lost(#[from] io::Error),
     #[error("the relay has closed the {connection} connection")]
     ConnectionClosed { connection: &'static str },
+    #[error(
+        "the relay has closed the control connection at once: producers use port 5342 unless --control-port of the relay names another; 5343 is for their data, 5344 for viewers; or the relay refuses it, as its log says"
+    )]
+    NotControlPort,
     #[error("the relay has not replied to {command:?} within {} s", within.as_secs())]
     ReplyTimeout {
         command: CommandCode,
@@ -77,6 +81,7 @@ impl UplinkError {
             | Self::EncryptedPort
             | Self::Lost(_)
             | Self::ConnectionClosed { .. }
+            | Self::NotControlPort
             | Self::ReplyTimeout { .. }
             | Self::Refused { .. }
             | Self::DirectoryInUse { .. } => Consequence::Reconnect,
@@ -86,7 +91,7 @@ impl UplinkError {
                 | ProducerError::Malformed { .. }
                 | ProducerError::NotNow { .. },
             ) => Consequence::Reconnect,
-            Self::Protocol(ProducerError::Incompatible { .. })
+            Self::Protocol(ProducerError::Incompatible { .. } | ProducerError::Http)
             | Self::SessionRefused { .. }
             | Self::TooOld { .. }
             | Self::Name { .. }
@@ -99,7 +104,10 @@ impl UplinkError {
     /// Whether another relay may take a session that this one refuses for good.
     pub(super) fn is_of_one_relay(&self) -> bool {
         let is_refused = matches!(self, Self::SessionRefused { .. } | Self::TooOld { .. });
-        let is_incompatible = matches!(self, Self::Protocol(ProducerError::Incompatible { .. }));
+        let is_incompatible = matches!(
+            self,
+            Self::Protocol(ProducerError::Incompatible { .. } | ProducerError::Http)
+        );
         is_refused || is_incompatible || self.is_refused_by_tls()
     }
 

@@ -22,7 +22,12 @@ pub(super) async fn exchange_versions(
     pair: &mut Connection,
     machine: &mut Producer,
 ) -> Result<Minor, UplinkError> {
-    send_and_wait(pair, machine, &Command::Version(Version::OURS)).await?;
+    let version = Command::Version(Version::OURS);
+    let answered = send_and_wait(pair, machine, &version).await;
+    answered.map_err(|error| match error {
+        UplinkError::ConnectionClosed { .. } => UplinkError::NotControlPort,
+        error => error,
+    })?;
     let minor = machine.minor().unwrap_or(Minor(0));
     if minor.0 < MIN_MINOR {
         return Err(UplinkError::TooOld { minor: minor.0 });

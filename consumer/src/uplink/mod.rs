@@ -15,7 +15,8 @@
 //! `upload` (the commands and replies of one connection, a state machine without I/O),
 //! `session_state` (what a reconnect resumes), `send_queue` and `connection` (bytes), with
 //! `connection_pair` (TCP), and `quic_connection` with `transit` (QUIC). `exchange` is how every
-//! connection begins. `greeting` and `relay_clock` have connections without a session.
+//! connection begins. `reported_failures` is what the log has of those that fail. `greeting`,
+//! `first_contact` and `relay_clock` have connections without a session.
 
 mod backoff;
 mod connection;
@@ -24,11 +25,13 @@ mod creation_times;
 mod endpoint_address;
 mod error;
 mod exchange;
+mod first_contact;
 mod greeting;
 mod handshake;
 mod quic_connection;
 mod relay_clock;
 mod relay_selector;
+mod reported_failures;
 mod send_queue;
 mod session;
 mod session_state;
@@ -39,6 +42,7 @@ mod transit;
 mod upload;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -48,6 +52,7 @@ use tokio_util::task::TaskTracker;
 use self::creation_times::CreationTimes;
 pub(crate) use self::endpoint_address::EndpointAddress;
 pub(crate) use self::error::UplinkError;
+use self::first_contact::report_first_contact;
 pub(crate) use self::greeting::greet;
 pub(crate) use self::relay_clock::{ClockConnection, ClockMeasurement, difference};
 pub(crate) use self::relay_selector::{RelaySelector, SelectedRelay, resolve};
@@ -75,18 +80,28 @@ pub async fn run(
     registry: StatusRegistry,
     give_up: CancellationToken,
 ) {
+    // A command has a session at once, which reports failures itself.
+    let is_agent = settings.reconnect_timeout.is_none();
     let context = Arc::new(UplinkContext {
         target: settings.target,
         reconnect_timeout: settings.reconnect_timeout,
         creation_times: CreationTimes::default(),
         registry,
+        is_missed: AtomicBool::new(false),
     });
     let tasks = TaskTracker::new();
+    let has_session = CancellationToken::new();
+    if is_agent {
+        let first_contact = report_first_contact(Arc::clone(&context), has_session.clone());
+        tokio::spawn(first_contact);
+    }
     while let Some(session) = sessions.recv().await {
+        has_session.cancel();
         let session = SessionTask::new(session, Arc::clone(&context), give_up.clone());
         // A task for each session, so that one that waits for its relay holds up no other.
         tasks.spawn(session.run());
     }
+    has_session.cancel();
     tasks.close();
     tasks.wait().await;
 }

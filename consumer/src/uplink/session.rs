@@ -6,6 +6,7 @@ mod attempts;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -20,6 +21,7 @@ use super::creation_times::CreationTimes;
 use super::error::{Consequence, UplinkError};
 use super::handshake::{HandshakeParameters, Opened, OpenedOnRelay, open_relay_session};
 use super::relay_selector::{RelaySelector, SelectedRelay};
+use super::reported_failures::ReportedFailures;
 use super::session_state::SessionState;
 use super::target::RelayTarget;
 use super::upload::SessionUpload;
@@ -47,6 +49,8 @@ pub(super) struct UplinkContext {
     pub(super) reconnect_timeout: Option<Duration>,
     pub(super) creation_times: CreationTimes,
     pub(super) registry: StatusRegistry,
+    /// Whether the log says that no relay can be reached, and not yet that one was.
+    pub(super) is_missed: AtomicBool,
 }
 
 /// The task of one session.
@@ -73,6 +77,8 @@ pub(super) struct SessionTask {
     relay: Option<SelectedRelay>,
     /// The address of the relay that had the session last.
     last_address: Option<SocketAddr>,
+    /// Failures since the last connection that the log has.
+    reported: ReportedFailures,
     /// Whether a relay has confirmed all packets, and only the closing is left.
     is_all_confirmed: bool,
     give_up: CancellationToken,
@@ -118,6 +124,7 @@ impl SessionTask {
             opened: 0,
             may_exist: identity.is_recovered,
             connections: 0,
+            reported: ReportedFailures::default(),
             is_all_confirmed: false,
             give_up,
         }
@@ -144,7 +151,10 @@ impl SessionTask {
             lost: self.counters.lost.get(),
             end,
         };
-        if let SessionEnd::Failed(why) = &outcome.end {
+        // A command that waits for its session ends with the reason itself.
+        if let SessionEnd::Failed(why) = &outcome.end
+            && self.context.reconnect_timeout.is_none()
+        {
             warn!(
                 session = %self.description.name,
                 acknowledged = outcome.acknowledged,
@@ -337,8 +347,17 @@ impl SessionTask {
         upload: &mut SessionUpload,
     ) -> Result<(), UplinkError> {
         let mut last_reply = Instant::now();
+        let (mut acknowledged, mut had_queued) = (None, false);
         loop {
             let now = Instant::now();
+            // Also when the connection is new, and when nothing was queued before: the relay has
+            // had no time to acknowledge anything.
+            let count = Some(self.counters.acknowledged.get());
+            if acknowledged != count || !had_queued {
+                self.counters.record_progress(now);
+            }
+            acknowledged = count;
+            had_queued = self.counters.queued_packets.get() > 0;
             let was_awaiting = upload.is_awaiting();
             for _ in 0..MAX_STEPS_PER_TURN {
                 if !self.take_step() {

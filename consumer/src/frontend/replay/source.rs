@@ -89,7 +89,7 @@ impl PacketSource {
                     channel: first
                         .map_or_else(String::new, |file| names::stream_name(file, &mut taken)),
                     reader: StreamReader::new(files),
-                    timescale: class.and_then(|class| class.timescale()),
+                    timescale: class.and_then(|class| class.timescale().cloned()),
                     frequency: clock.map(|clock| clock.frequency),
                     time: i64::MIN,
                 });
@@ -217,7 +217,7 @@ impl PacketSource {
 
 impl SourceStream {
     fn nanoseconds(&self, cycles: Option<u64>) -> Option<i64> {
-        self.timescale?.nanoseconds(cycles?)
+        self.timescale.as_ref()?.nanoseconds(cycles?)
     }
 }
 

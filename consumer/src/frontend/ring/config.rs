@@ -51,7 +51,7 @@ impl Frontend for RingConfig {
 
     fn check_host(&self, report: &mut Report) {
         let option = "--ring=DIR, or TRACE_RING_DIR=DIR";
-        check_directory(report, "rings", &self.run_directory(), option);
+        check_directory(report, "rings", &self.run_directory(), option, None);
     }
 
     fn start(&self, context: FrontendContext) -> anyhow::Result<FrontendTask> {

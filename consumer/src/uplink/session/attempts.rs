@@ -1,16 +1,17 @@
 //! Between two connections of a session: which relay is tried when, and what the log says.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tracing::{info, warn};
 use wire::Text;
 
-use super::{SessionTask, StopReason, stop_reason};
+use super::{SessionTask, StopReason, UplinkContext, stop_reason};
 use crate::limits::CONNECT_TIMEOUT;
 use crate::status::ConnectionState;
-use crate::uplink::backoff::Backoff;
+use crate::uplink::backoff::{Backoff, random_u32};
 use crate::uplink::error::UplinkError;
 use crate::uplink::handshake::Opened;
 use crate::uplink::relay_selector::SelectedRelay;
@@ -49,6 +50,7 @@ impl SessionTask {
         }
         let context = Arc::clone(&self.context);
         let mut is_reported = failure.is_none();
+        let mut has_paused = false;
         loop {
             let selecting = self.selector.select_next(&context.target);
             let selected = self.give_up.run_until_cancelled(selecting).await;
@@ -59,19 +61,25 @@ impl SessionTask {
             {
                 return Err(StopReason::Failed(error));
             }
-            let pause = match &selected {
-                Some(_) => Duration::ZERO,
-                None => attempts.backoff.next_delay(random_u32()),
-            };
             // Even without a timeout each relay of the list is tried once.
             let grace = selected
                 .as_ref()
                 .map_or(Duration::ZERO, |_| CONNECT_TIMEOUT);
-            if let (Some(timeout), Some(error)) = (context.reconnect_timeout, &failure)
-                && attempts.last_good.elapsed() + pause > timeout.max(grace)
-            {
-                return Err(StopReason::GivenUp(error.to_string()));
+            let left = context.reconnect_timeout.map(|timeout| {
+                let waited = attempts.last_good.elapsed();
+                timeout.max(grace).saturating_sub(waited)
+            });
+            // A pause ends with the timeout at the latest, and one more attempt follows it.
+            if let (Some(Duration::ZERO), Some(error), false) = (left, &failure, has_paused) {
+                return Err(StopReason::GivenUp(given_up_text(&context, error)));
             }
+            let pause = match &selected {
+                Some(_) => Duration::ZERO,
+                None => {
+                    let delay = attempts.backoff.next_delay(random_u32());
+                    left.map_or(delay, |left| delay.min(left))
+                }
+            };
             if let Some(error) = failure.as_ref().filter(|_| !is_reported) {
                 is_reported = true;
                 self.report_failure(error, pause);
@@ -82,20 +90,29 @@ impl SessionTask {
             attempts.is_refused_by_all = true;
             let slept = self.give_up.run_until_cancelled(sleep(pause)).await;
             slept.ok_or_else(|| stop_reason(failure.as_ref()))?;
+            has_paused = true;
         }
     }
 
-    fn report_failure(&self, error: &UplinkError, pause: Duration) {
-        let next = match pause {
-            Duration::ZERO => "trying the next relay".to_owned(),
-            pause => format!("reconnecting in {} ms", pause.as_millis()),
-        };
+    /// Logs a failure: a warning when it is new since the last connection, else at the level of
+    /// single attempts.
+    fn report_failure(&mut self, error: &UplinkError, pause: Duration) {
         let relay = match &self.relay {
             Some(relay) => relay.to_string(),
             None => self.context.target.to_string(),
         };
+        let session = &self.description.name;
+        let millis = pause.as_millis();
+        if !self.reported.add(&relay, error) {
+            return info!(%session, %relay, "{error}; next attempt in {millis} ms");
+        }
+        let next = match (pause, self.context.reconnect_timeout) {
+            (Duration::ZERO, _) => "trying the next relay".to_owned(),
+            (_, Some(timeout)) => format!("reconnecting for up to {} s", timeout.as_secs()),
+            (_, None) => "reconnecting until it succeeds".to_owned(),
+        };
         warn!(
-            session = %self.description.name,
+            %session,
             %relay,
             unacknowledged = self.counters.queued_packets.get(),
             "{error}; {next}, nothing is lost so far"
@@ -103,20 +120,25 @@ impl SessionTask {
     }
 
     pub(super) fn report_connected(
-        &self,
+        &mut self,
         relay: &SelectedRelay,
         path: &Text,
         how: Opened,
         has_moved: bool,
     ) {
+        let is_missed = self.context.is_missed.swap(false, Ordering::Relaxed);
+        let is_missed = !std::mem::take(&mut self.reported).is_empty() || is_missed;
         let session = &self.description.name;
         let unconfirmed = self.state.unconfirmed();
+        // Warnings, like the failures before them: a log at the default level shows both.
         if self.connections == 0 && how != Opened::Resumed {
-            info!(%session, %relay, %path, "connected");
+            match is_missed {
+                true => warn!(%session, %relay, %path, "connected"),
+                false => info!(%session, %relay, %path, "connected"),
+            }
             return;
         }
         self.counters.reconnects.add(1);
-        // Warnings, like the loss before them: a log at the default level shows both.
         match how {
             Opened::Resumed if has_moved => warn!(
                 %session, %relay, %path,
@@ -142,11 +164,10 @@ impl SessionTask {
     }
 }
 
-/// Returns a random number, or `u32::MAX` if the system has none. Only a delay depends on it.
-fn random_u32() -> u32 {
-    let mut bytes = [0; 4];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(_) => u32::from_be_bytes(bytes),
-        Err(_) => u32::MAX,
+/// Returns why a session is given up whose reconnect timeout has expired.
+fn given_up_text(context: &UplinkContext, error: &UplinkError) -> String {
+    match context.reconnect_timeout {
+        None | Some(Duration::ZERO) => error.to_string(),
+        Some(timeout) => format!("no connection for {} s: {error}", timeout.as_secs_f32()),
     }
 }

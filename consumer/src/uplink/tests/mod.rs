@@ -6,7 +6,7 @@ mod relays;
 mod resume;
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -253,6 +253,27 @@ async fn relay_when(
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+#[tokio::test]
+async fn packet_after_a_pause_is_unacknowledged_from_when_it_was_queued() {
+    let slow = Script {
+        always_pending: true,
+        ..Script::default()
+    };
+    let (relay, uplink, session) = start(&[slow]).await;
+    send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    relay_when(&relay, |received| !received.added.is_empty()).await;
+    let sent = Instant::now();
+    send_steps(&session, [packet(0, 0)]).await;
+    relay_when(&relay, |received| received.packets.len() == 1).await;
+    let (open, _) = uplink.registry.sessions();
+    assert_eq!(open[0].queued_packets.get(), 1);
+    let now = Instant::now();
+    assert!(open[0].unacknowledged_for(now) <= now - sent);
+    uplink.give_up.cancel();
+    assert_eq!(session.finish().await.lost, 1);
+    uplink.finish().await;
 }
 
 #[tokio::test]
