@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use tests::disk::SmallDisk;
 use tests::process::CompletedProcess;
 use tests::tldrs::{Tldrs, run_tldrs};
 use tests::{Lab, binaries};
@@ -256,5 +257,37 @@ fn help_is_on_standard_output_and_a_wrong_use_on_standard_error() {
         let ended = run_tldrs(&lab, words);
         assert_eq!(ended.status.code(), Some(2), "{words:?}");
         assert!(ended.stdout_bytes.is_empty() && !ended.stderr.is_empty());
+    }
+}
+
+#[test]
+fn export_to_a_full_disk_names_the_file_and_leaves_no_part_of_it() {
+    let lab = Lab::new();
+    let data = lab.directory("data");
+    let d = data.to_str().unwrap();
+    let many: Vec<String> = (0..20_000)
+        .map(|number| format!("event {number}"))
+        .collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    write_trace(&data, "many.jsonl", &events(&many), 0);
+    let directory = lab.directory("disk");
+    let Some(_disk) = SmallDisk::mount(&directory, 64) else {
+        return;
+    };
+    for name in ["many.json", "many.json.gz", "many.pftrace"] {
+        let out = directory.join(name);
+        let command = match name {
+            "many.pftrace" => "get-perfetto",
+            _ => "get-tef",
+        };
+        let ended = run_tldrs(
+            &lab,
+            &[command, "many", "-d", d, "-o", out.to_str().unwrap()],
+        );
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        let printed = ended.stderr.concat();
+        let reason = format!("{}: No space left on device", out.display());
+        assert!(printed.contains(&reason), "{printed}");
+        assert!(!out.exists(), "{name}");
     }
 }

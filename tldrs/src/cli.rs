@@ -168,6 +168,10 @@ pub struct ListArguments {
     /// rejected and lost lines
     #[arg(short, long)]
     pub long: bool,
+
+    /// Print JSON, with all that --long prints
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The options of `tldrs clear`.

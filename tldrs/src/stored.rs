@@ -1,7 +1,8 @@
 //! The commands for stored traces.
 
 use std::cmp::Reverse;
-use std::fs::{File, Metadata};
+use std::fmt;
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,12 +10,15 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use daemon::output::{print_line, print_message, stdout};
+use daemon::named_file::NamedFile;
+use daemon::output::{print_line, print_message, stdout, write_json};
 use daemon::progress::{ProgressBar, byte_bar};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
+use serde::{Serialize, Serializer};
 use tldrs_daemon::default_paths;
 use tldrs_daemon::export::{DocumentForm, ExportCounts, open_output, write_document};
 use tldrs_daemon::files::{StoredTrace, list_traces};
@@ -47,23 +51,32 @@ pub fn print_directory(options: &DirectoryArguments) -> anyhow::Result<ExitCode>
 pub fn list(options: &ListArguments) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(stdout());
     let listed = list_all_traces(&options.directory)?;
-    if options.long {
+    if !options.long && !options.json {
+        for trace in listed {
+            writeln!(out, "{}", trace.files.events.display())?;
+        }
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let described = listed.iter().filter_map(|trace| {
+        let described = TraceRow::read(trace);
+        // The trace may be removed meanwhile.
+        described
+            .inspect_err(|error| {
+                warn!(path = %trace.files.events.display(), %error, "cannot list the trace");
+            })
+            .ok()
+    });
+    if options.json {
+        write_json(&described.collect::<Vec<_>>(), &mut out)?;
+    } else {
         writeln!(
             out,
             "{:<19}  {:>12}  {:>10}  {:>7}  {:>8}  {:>8}  {:>6}  PATH",
             "MODIFIED", "BYTES", "EVENTS", "CLIENTS", "REPAIRED", "REJECTED", "LOST"
         )?;
-    }
-    for trace in listed {
-        let path = trace.files.events.display();
-        if options.long {
-            // The trace may be removed meanwhile.
-            match long_line(&trace) {
-                Ok(line) => writeln!(out, "{line}  {path}")?,
-                Err(error) => warn!(%path, %error, "cannot list the trace"),
-            }
-        } else {
-            writeln!(out, "{path}")?;
+        for row in described {
+            writeln!(out, "{row}")?;
         }
     }
     out.flush()?;
@@ -213,22 +226,25 @@ fn export(path: &Path, output: Option<&Path>, form: DocumentForm<'_>) -> anyhow:
         Ok(about) if !is_shown => byte_bar(about.len()),
         _ => ProgressBar::hidden(),
     };
-    let written = match output {
-        Some(output) => {
-            let mut to = open_for(output, &from)?;
-            let mut from = bar.wrap_read(from);
-            match output
-                .extension()
-                .is_some_and(|extension| extension == "gz")
-            {
-                true => write_compressed(&mut from, &mut to, form),
-                false => write_document(&mut from, &mut to, form),
-            }
-        }
-        None => write_document(&mut bar.wrap_read(from), &mut stdout(), form),
+    let mut to = match output {
+        Some(output) => Some((output, NamedFile::new(output, open_for(output, &from)?))),
+        None => None,
+    };
+    let mut from = NamedFile::new(path, bar.wrap_read(from));
+    let is_compressed = |output: &Path| output.extension().is_some_and(|name| name == "gz");
+    let written = match &mut to {
+        Some((output, to)) if is_compressed(output) => write_compressed(&mut from, to, form),
+        Some((_, to)) => write_document(&mut from, to, form),
+        None => write_document(&mut from, &mut stdout(), form),
     };
     bar.finish_and_clear();
-    let dropped = written.with_context(|| path.display().to_string())?.dropped;
+    if let (Err(_), Some((output, to))) = (&written, &to)
+        && to.file.metadata().is_ok_and(|about| about.is_file())
+    {
+        // A part of a document would look like the whole.
+        let _ = fs::remove_file(output);
+    }
+    let dropped = written?.dropped;
     if dropped > 0 {
         print_message(format_args!(
             "tldrs: {}: left out {dropped} lines that are not events",
@@ -254,7 +270,7 @@ fn open_for(output: &Path, trace: &File) -> anyhow::Result<File> {
 
 fn write_compressed(
     from: &mut impl Read,
-    to: &mut File,
+    to: &mut impl Write,
     form: DocumentForm<'_>,
 ) -> io::Result<ExportCounts> {
     let mut to = GzEncoder::new(to, Compression::default());
@@ -360,24 +376,64 @@ fn remove_or_empty(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static 
     }
 }
 
-fn long_line(trace: &StoredTrace) -> io::Result<String> {
-    let record = TraceRecord::load(&trace.files.record);
-    let clients = match trace.lock()? {
-        // No daemon has the trace open. The record may be of one that was killed.
-        Some(_) => 0,
-        None => record.clients,
-    };
-    let modified = jiff::Timestamp::try_from(trace.modified).unwrap_or_default();
-    let modified = modified.to_zoned(TimeZone::system());
-    Ok(format!(
-        "{}  {:>12}  {:>10}  {clients:>7}  {:>8}  {:>8}  {:>6}",
-        modified.strftime("%Y-%m-%d %H:%M:%S"),
-        trace.size,
-        count_lines(&trace.files.events)?,
-        record.repaired.total(),
-        record.refused,
-        record.lost,
-    ))
+/// A trace, as `tldrs list` describes it.
+#[derive(Debug, Serialize)]
+struct TraceRow {
+    path: String,
+    /// When the file of events was written to, in UTC.
+    #[serde(serialize_with = "serialize_time")]
+    modified: Timestamp,
+    /// The size of that file.
+    bytes: u64,
+    events: u64,
+    /// The clients that have the trace open.
+    clients: u32,
+    repaired: u64,
+    rejected: u64,
+    lost: u64,
+}
+
+fn serialize_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
+}
+
+impl TraceRow {
+    fn read(trace: &StoredTrace) -> io::Result<Self> {
+        let record = TraceRecord::load(&trace.files.record);
+        let clients = match trace.lock()? {
+            // No daemon has the trace open. The record may be of one that was killed.
+            Some(_) => 0,
+            None => record.clients,
+        };
+        Ok(Self {
+            path: trace.files.events.display().to_string(),
+            modified: Timestamp::try_from(trace.modified).unwrap_or_default(),
+            bytes: trace.size,
+            events: count_lines(&trace.files.events)?,
+            clients,
+            repaired: record.repaired.total(),
+            rejected: record.refused,
+            lost: record.lost,
+        })
+    }
+}
+
+impl fmt::Display for TraceRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let modified = self.modified.to_zoned(TimeZone::system());
+        write!(
+            f,
+            "{}  {:>12}  {:>10}  {:>7}  {:>8}  {:>8}  {:>6}  {}",
+            modified.strftime("%Y-%m-%d %H:%M:%S"),
+            self.bytes,
+            self.events,
+            self.clients,
+            self.repaired,
+            self.rejected,
+            self.lost,
+            self.path
+        )
+    }
 }
 
 /// Counts the lines of a file. The record is not used: other daemons may have written to the file,

@@ -16,7 +16,10 @@ fn installed(from: &Path, to: &Path) -> Vec<std::path::PathBuf> {
         let program = env!("CARGO_BIN_EXE_tldrs");
         let text = text
             .replace("/usr/bin/tldrs", program)
-            .replace("/usr/bin/consumer", program);
+            .replace("/usr/bin/consumer", program)
+            // The check does not look at ExecSearchPath.
+            .replace("ExecStart=tldrs ", &format!("ExecStart={program} "))
+            .replace("ExecStart=consumer ", &format!("ExecStart={program} "));
         fs::write(&path, text).unwrap();
         path
     };
