@@ -14,7 +14,7 @@ use serde_json::Value;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::{Relay, free_addresses, producer_url};
-use tests::viewer::{Viewer, hostname};
+use tests::viewer::hostname;
 use tests::{binaries, wait_for};
 
 use super::{ViewerOutput, tldrs};
@@ -25,8 +25,8 @@ const RELAYS: usize = 3;
 /// agent adds.
 const OPTIONS: [&str; 3] = ["--no-delta", "--filter", "$name != \"tef:client\""];
 
-/// The pause between two files that the traced processes read, in milliseconds.
-const PAUSE_MS: &str = "25";
+/// For how long the traced program runs, in seconds.
+const SECONDS: &str = "6";
 
 /// The relay is killed when the viewer has shown this number of events.
 const EVENTS_BEFORE: usize = 150;
@@ -72,18 +72,18 @@ pub(super) fn run() -> anyhow::Result<()> {
     }
     let socket = lab.path().join("tldrs.socket");
     let agent = start_consumer(&lab, &fleet, &socket);
-    let (traced, session) = tldrs::start_traced_program(&lab, &socket, PAUSE_MS)?;
     let lives: Vec<_> = fleet.iter().map(|own| own.relay.live.to_string()).collect();
-    let path = format!("host/{}/{session}", hostname());
+    let path = format!("host/{}/{}", hostname(), tldrs::SESSION);
     let url = format!("net://{}/{path}", lives.join(","));
-    println!("$ test-live --seek beginning {url}\n");
+    println!("$ test-live --seek beginning {url} &");
     let mut viewer = lab.command(binaries::test_live());
     let wait = ["--session-not-found=continue", "--seek=beginning"];
     viewer.args(wait).args(OPTIONS).arg(&url);
+    // Before the program: the viewer waits for the session.
     let mut shown = ViewerOutput::new(Process::start(&mut viewer));
+    let export = lab.path().join("trace.json");
+    let traced = tldrs::start_shop(&lab, &socket, &[SECONDS.as_ref(), &export]);
     let first = wait_for_relay(&lab, &fleet, None);
-    Viewer::connect(fleet[first].relay.live)
-        .wait_for_listed(&session, |session| session.viewers == 1);
 
     while shown.printed < EVENTS_BEFORE && shown.print_new()? {}
     let before = shown.printed;
@@ -105,7 +105,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let after = live.len().saturating_sub(before);
     println!("\n>>> the session has ended; {after} events were shown after the relay was lost");
     let archived = read_archive(&lab, &format!("{archive}/{path}"));
-    let sent = sent_events(&lab.path().join("trace.json"))?;
+    let sent = sent_events(&export)?;
     println!(
         "{sent} events were sent, {} are in the archive",
         archived.len()

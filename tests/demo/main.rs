@@ -41,12 +41,23 @@ const READ_INTERVAL: Duration = Duration::from_millis(10);
 struct ViewerOutput {
     viewer: Process,
     printed: usize,
+    /// Number of lines after which only their number is printed.
+    max: usize,
 }
 
 impl ViewerOutput {
     fn new(viewer: Process) -> Self {
+        Self::of_screen(viewer, usize::MAX)
+    }
+
+    /// Prints `max` lines, and then only how many more there were.
+    fn of_screen(viewer: Process, max: usize) -> Self {
         let printed = 0;
-        Self { viewer, printed }
+        Self {
+            viewer,
+            printed,
+            max,
+        }
     }
 
     /// Prints the new lines. Returns whether there may be more.
@@ -61,7 +72,7 @@ impl ViewerOutput {
     }
 
     fn print_lines(&mut self, lines: &[String]) -> anyhow::Result<()> {
-        print_from(lines, self.printed)?;
+        print_between(lines, self.printed, self.max)?;
         self.printed = lines.len();
         Ok(())
     }
@@ -69,14 +80,17 @@ impl ViewerOutput {
     /// Waits for the viewer to exit with success, and returns all its lines.
     fn finish(self) -> anyhow::Result<Vec<String>> {
         let lines = self.viewer.wait().expect_success();
-        print_from(&lines, self.printed)?;
+        print_between(&lines, self.printed, self.max)?;
+        if let Some(more @ 1..) = lines.len().checked_sub(self.max) {
+            println!("... and {more} more lines");
+        }
         Ok(lines)
     }
 }
 
-fn print_from(lines: &[String], begin: usize) -> anyhow::Result<()> {
+fn print_between(lines: &[String], begin: usize, end: usize) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    for line in lines.iter().skip(begin) {
+    for line in lines.iter().take(end).skip(begin) {
         writeln!(out, "{line}")?;
     }
     Ok(())

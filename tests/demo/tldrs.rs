@@ -1,33 +1,36 @@
-//! The demonstration without any peer: several short-lived processes write to the tldrs socket of
-//! the consumer, and `test-live` shows their events from the relay.
+//! The demonstration without any peer: a program writes to the tldrs socket of the agent, and
+//! `test-live` shows its events from the relay.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::ensure;
 use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
-use tests::viewer::{Viewer, hostname};
+use tests::viewer::hostname;
 
 use super::ViewerOutput;
 
-/// The pause between two files that the traced processes read. Without it they end before anything
-/// is shown.
-const PAUSE_MS: &str = "15";
+/// The session of the traced program.
+pub(super) const SESSION: &str = "shop";
+
+/// For how long the program runs, in seconds.
+const SECONDS: &str = "4";
+
+/// Number of lines that are printed: more than that nobody reads.
+const SCREEN: usize = 32;
 
 pub(super) fn run() -> anyhow::Result<()> {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    println!("$ relayd -o {}", relay.output.display());
-    let socket = lab.path().join("tldrs.socket");
-    let agent = start_consumer(&lab, &relay, &socket);
-
-    let (traced, session) = start_traced_program(&lab, &socket, PAUSE_MS)?;
-    let url = format!("net://{}/host/{}/{session}", relay.live, hostname());
-    println!("$ test-live --seek beginning {url}\n");
+    println!("$ relayd -o {} &", relay.output.display());
+    let (agent, socket) = start_agent(&lab, &relay);
+    let url = format!("net://{}/host/{}/{SESSION}", relay.live, hostname());
+    println!("$ test-live --sink log {url} &");
     let color = if std::io::stdout().is_terminal() {
         "--color=always"
     } else {
@@ -35,12 +38,15 @@ pub(super) fn run() -> anyhow::Result<()> {
     };
     let mut viewer = lab.command(binaries::test_live());
     let wait = ["--session-not-found=continue", "--seek=beginning"];
-    viewer.args(wait).args([color, &url]);
-    let mut shown = ViewerOutput::new(Process::start(&mut viewer));
-    Viewer::connect(relay.live).wait_for_listed(&session, |session| session.viewers == 1);
+    viewer.args(wait).args(["--sink=log", color, &url]);
+    // Before the program: the viewer waits for the session.
+    let mut shown = ViewerOutput::of_screen(Process::start(&mut viewer), SCREEN);
+    let begun = Instant::now();
+    let traced = start_shop(&lab, &socket, &[SECONDS.as_ref()]);
     while shown.print_new()? {}
     let shown = shown.finish()?;
     traced.wait().expect_success();
+    let seconds = begun.elapsed().as_secs_f64();
 
     agent.signal(rustix::process::Signal::TERM);
     ensure!(
@@ -54,78 +60,60 @@ pub(super) fn run() -> anyhow::Result<()> {
     );
     // The agent records its clock in a session of its own.
     let without_samples = "--filter=$name != \"clock:sample\"";
-    let on_disk = read_trace(&output, &["--quiet", without_samples]);
-    let json = lab.path().join("perfetto.json");
-    let json_option = json.to_string_lossy();
-    let perfetto = [
-        "--quiet",
-        "--sink=tef",
-        "--for=perfetto",
-        "-w",
-        &json_option,
-    ];
-    read_trace(&output, &perfetto);
+    let on_disk = read_trace(&output, &["--sink=log", without_samples]);
+    let events = read_trace(&output, &[without_samples]).len();
+    let perfetto = lab.path().join("shop.pftrace");
+    let file = perfetto.to_string_lossy();
+    read_trace(&output, &["--sink=perfetto", "-w", &file]);
     let directory = lab.keep();
-    println!("\nThe session has ended, and the viewer has exited.");
-    println!(
-        "{} events shown live, {} in the trace. To show them again:",
+    ensure!(
+        !shown.is_empty() && shown.len() == on_disk.len(),
+        "{} lines were shown live, and there are {} of the trace",
         shown.len(),
         on_disk.len()
     );
-    println!("$ {} {}", binaries::test_live().display(), output.display());
-    println!("Or open in https://ui.perfetto.dev: {}", json.display());
-    ensure!(
-        !shown.is_empty() && shown.len() == on_disk.len(),
-        "the numbers of events differ"
-    );
     ensure!(directory.is_dir(), "the trace is gone");
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = events as f64 / seconds;
+    println!(
+        "\n{events} events in {seconds:.1} s, {rate:.0} a second: all were shown, and all are in the trace. Next:\n\n\
+         {program} info {trace}\n\
+         {program} spans {trace}    # how long they took\n\
+         {program} web {trace}      # in a browser\n\
+         cargo xtask demo --web     # the same in a browser, live\n\
+         Or open {file} in https://ui.perfetto.dev",
+        trace = output.display(),
+        program = binaries::test_live().display(),
+    );
     Ok(())
 }
 
-/// Starts `consumer serve`, and waits until the consumer is ready.
-fn start_consumer(lab: &Lab, relay: &Relay, socket: &Path) -> Process {
-    let url = relay.producer_url();
+/// Starts the agent, and waits until it is ready. Returns it, and its socket for events.
+pub(super) fn start_agent(lab: &Lab, relay: &Relay) -> (Process, PathBuf) {
+    let (url, socket) = (relay.producer_url(), lab.path().join("tldrs.socket"));
     let mut command = lab.command(binaries::consumer());
     command
         .args(["serve", "-v", "-U", &url])
         .arg(format!("--tldrs={}", socket.display()))
         .arg(format!("--tldrs-dir={}", lab.directory("tldrs").display()))
         .arg(format!("--socket={}", lab.path().join("status").display()));
-    let mut consumer = Process::start(&mut command);
-    consumer.wait_for_stderr("the consumer is ready", |line| {
-        line.contains("consumer::agent: ready").then_some(())
-    });
-    println!("$ consumer serve -U {url} --tldrs={}", socket.display());
-    consumer
+    let mut agent = Process::start(&mut command);
+    agent.wait_for_stderr_text("consumer::agent: ready");
+    println!("$ consumer serve -U {url} --tldrs={} &", socket.display());
+    (agent, socket)
 }
 
-/// Starts the traced program, which pauses between two files for this number of milliseconds.
-/// Returns the program and the name of its session.
-pub(super) fn start_traced_program(
-    lab: &Lab,
-    socket: &Path,
-    pause_ms: &str,
-) -> anyhow::Result<(Process, String)> {
-    let export = lab.path().join("trace.json");
-    let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .canonicalize()?;
-    let mut command = lab.command(binaries::count_lines());
-    command
-        .arg(&sources)
-        .arg(&export)
-        .env("TRACE_TEF_TLDR_SOCKET", socket)
-        .env("COUNT_LINES_PAUSE_MS", pause_ms);
-    let traced = Process::start(&mut command);
-    let session = format!("count-{}", traced.id());
-    println!("$ count_lines {} {} &", sources.display(), export.display());
-    Ok((traced, session))
+/// Starts the traced program with arguments.
+pub(super) fn start_shop(lab: &Lab, socket: &Path, arguments: &[&Path]) -> Process {
+    let mut command = lab.command(binaries::shop());
+    command.args(arguments).env("TRACE_TEF_TLDR_SOCKET", socket);
+    println!("$ shop &      # it serves requests that are made up\n");
+    Process::start(&mut command)
 }
 
 /// Returns the lines that `test-live` prints for the trace on disk.
 fn read_trace(directory: &Path, arguments: &[&str]) -> Vec<String> {
     let mut reader = Command::new(binaries::test_live());
-    Process::start(reader.arg(directory).args(arguments))
-        .wait()
-        .expect_success()
+    reader.arg(directory).arg("--quiet").args(arguments);
+    Process::start(&mut reader).wait().expect_success()
 }

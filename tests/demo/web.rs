@@ -1,5 +1,5 @@
-//! The demonstration of `test-live web`: a program with spans runs until it is interrupted, and a
-//! URL shows them.
+//! The demonstration of `test-live web`: a program runs until it is interrupted, and a URL shows
+//! its spans and counters.
 
 use std::process::Command;
 
@@ -10,24 +10,14 @@ use tests::process::Process;
 use tests::relay::Relay;
 use tests::wait_for;
 
-/// The pause between two requests of a thread, in milliseconds.
-const INTERVAL_MS: &str = "30";
+use super::tldrs::{start_agent, start_shop};
 
 pub(super) fn run() -> anyhow::Result<()> {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    println!("$ relayd -o {}", relay.output.display());
-    let rings = lab.directory("rings");
-    let _agent = super::ring::start_consumer(&lab, &relay, &rings);
-
-    let mut program = lab.command(binaries::ring_app());
-    program.args(["--busy", "--threads", "3", "--interval", INTERVAL_MS]);
-    program.env("TRACE_RING_DIR", &rings);
-    let _program = Process::start(&mut program);
-    println!(
-        "$ TRACE_RING_DIR={} app --busy --threads 3 &",
-        rings.display()
-    );
+    println!("$ relayd -o {} &", relay.output.display());
+    let (_agent, socket) = start_agent(&lab, &relay);
+    let _shop = start_shop(&lab, &socket, &[]);
 
     let target = format!("net://{}", relay.live);
     println!("$ test-live web {target}\n");

@@ -47,7 +47,7 @@ impl Tracee {
             .unwrap();
         self.emitted += EVENTS;
         wait_until("the events are emitted", || {
-            self.process.stdout().len() == self.emitted
+            self.process.stdout_line_count() == self.emitted
         });
     }
 }
@@ -84,6 +84,10 @@ fn recording_continues_through_an_upgrade_and_ends_with_a_removal_that_says_so()
     let process = main_process(&debian);
     let owner = debian.run(&format!("stat -c %U:%G /proc/{process} /var/lib/relayd"));
     assert_eq!(owner, "_relayd:_relayd\n_relayd:_relayd\n");
+    // The package needs no other for it.
+    assert!(!debian.path("/bin/kill").exists());
+    debian.run("systemctl reload relayd");
+    assert_eq!(main_process(&debian), process);
 
     record(&debian, "upgrade");
     let mut tracee = Tracee::start(&debian);

@@ -8,6 +8,8 @@ mod alternatives;
 mod archive;
 mod built;
 mod collector;
+mod completions;
 mod debian;
 mod others;
 mod policy;
+mod walks;

@@ -98,6 +98,48 @@ fn agent_stays_disabled_until_it_is_enabled_and_is_not_restarted_by_an_upgrade()
 }
 
 #[test]
+fn unit_of_one_user_runs_the_program_of_the_package_or_of_cargo() {
+    let Some(debian) = Debian::start(Init::Systemd) else {
+        return;
+    };
+    debian.install("tldrs", OLD);
+    debian.run("useradd --create-home --uid 1234 alice; install -d -o alice /run/user/1234");
+    // What a login starts. This root has no program that logs users in.
+    debian.run(
+        "systemd-run --uid=alice --setenv=HOME=/home/alice --property=Delegate=yes \
+         --setenv=XDG_RUNTIME_DIR=/run/user/1234 /usr/lib/systemd/systemd --user",
+    );
+    tests::wait_until("the manager of the user runs", || {
+        debian.path("/run/user/1234/systemd/private").exists()
+    });
+    let of_user = |words: &str| {
+        format!("runuser -u alice -- env XDG_RUNTIME_DIR=/run/user/1234 systemctl --user {words}")
+    };
+    let runs = |program: &str| {
+        let process = debian.run(&of_user("show --property=MainPID --value tldrs"));
+        let link = format!("readlink /proc/{}/exe", process.trim());
+        debian.try_run(&link).1.trim() == program
+    };
+    debian.run(&of_user("enable --now tldrs"));
+    tests::wait_until("the packaged program runs", || runs("/usr/bin/tldrs"));
+
+    // As a user who compiles it: the unit is copied.
+    let unit = debian.run("cat /usr/lib/systemd/user/tldrs.service");
+    debian.run("mkdir -p ~alice/.cargo/bin && mv /usr/bin/tldrs ~alice/.cargo/bin/");
+    debian.run("dpkg --remove tldrs; rm -rf /usr/lib/systemd/user/tldrs.service");
+    debian.run("mkdir -p ~alice/.config/systemd/user");
+    let copy = "/home/alice/.config/systemd/user/tldrs.service";
+    std::fs::write(debian.path(copy), unit).unwrap();
+    debian.run("chown -R alice ~alice");
+    debian.run(&of_user("daemon-reload"));
+    debian.run(&of_user("enable --now tldrs"));
+    debian.run(&of_user("restart tldrs"));
+    tests::wait_until("the compiled program runs", || {
+        runs("/home/alice/.cargo/bin/tldrs")
+    });
+}
+
+#[test]
 fn tldrs_serves_users_that_its_settings_name() {
     let Some(debian) = Debian::start(Init::Systemd) else {
         return;

@@ -128,14 +128,14 @@ pub fn ring_functions() -> &'static Path {
     })
 }
 
-/// Returns the example `count_lines`, which traces several short-lived processes to a `tldrs`
-/// socket.
+/// Returns the example `shop`, which writes spans and counters of three threads to a socket of
+/// `tldrs`.
 ///
 /// # Panics
 /// If it cannot be built.
-pub fn count_lines() -> &'static Path {
+pub fn shop() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build_example("count_lines"))
+    PROGRAM.get_or_init(|| build_example("shop"))
 }
 
 fn build_example(name: &str) -> PathBuf {

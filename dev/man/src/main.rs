@@ -1,7 +1,8 @@
 //! Writes the man pages and shell completions of all programs, from the definitions that `--help`
 //! shows, below the directory of the first argument. `page` writes a page, `sections` has what
-//! `--help` does not show.
+//! `--help` does not show, `completions` writes the scripts of shells.
 
+mod completions;
 mod page;
 mod sections;
 
@@ -10,15 +11,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Command, CommandFactory};
-use clap_complete::{Shell, generate_to};
+
+use crate::completions::SHELLS;
 
 /// The directory without an argument: it is not checked in.
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target");
 
 /// The relay daemon of LTTng. Sites that replace it install `relayd` by this name too.
 const REFERENCE: &str = "lttng-relayd";
-
-const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 /// The directories of pages and completions.
 struct Output {
@@ -33,48 +33,18 @@ fn main() -> anyhow::Result<()> {
         pages: output.join("man"),
         completions: output.join("completions"),
     };
-    let relayd = relayd::cli::Arguments::command();
+    let relayd = relayd::cli::CommandLine::command();
     output.write_pages(relayd.clone(), "8")?;
-    output.write_pages(
-        relayd::cli::ArchiveArguments::command().name("relayd-archive"),
-        "8",
-    )?;
-    output.write_pages(
-        relayd::cli::CertsArguments::command().name("relayd-certs"),
-        "8",
-    )?;
-    output.write_pages(
-        test_live::cli::ProxyArguments::command().name("test-live-proxy"),
-        "1",
-    )?;
-    output.write_pages(
-        test_live::cli::InfoArguments::command().name("test-live-info"),
-        "1",
-    )?;
-    output.write_pages(
-        test_live::cli::TopArguments::command().name("test-live-top"),
-        "1",
-    )?;
-    output.write_pages(
-        test_live::cli::SpansArguments::command().name("test-live-spans"),
-        "1",
-    )?;
-    output.write_pages(
-        // A command with options of its own has a parser of its own, and so a page.
-        test_live::cli::WebArguments::command().name("test-live-web"),
-        "1",
-    )?;
-    output.write_completions(relayd.clone(), "relayd")?;
+    output.write_completions(&relayd, "relayd")?;
     // No page: lttng-tools has one of this name.
-    output.write_completions(relayd, REFERENCE)?;
-    for program in [
-        consumer::cli::Arguments::command(),
-        test_live::cli::Arguments::command(),
-        tldrs::cli::Arguments::command(),
+    output.write_completions(&relayd, REFERENCE)?;
+    for (name, program) in [
+        ("consumer", consumer::cli::Arguments::command()),
+        ("test-live", test_live::cli::Arguments::command()),
+        ("tldrs", tldrs::cli::Arguments::command()),
     ] {
-        let name = program.get_name().to_owned();
         output.write_pages(program.clone(), "1")?;
-        output.write_completions(program, &name)?;
+        output.write_completions(&program, name)?;
     }
     Ok(())
 }
@@ -86,29 +56,36 @@ impl Output {
         make_directory(&self.pages)?;
         // Gives commands what they inherit from the program: pages show it.
         program.build();
-        let commands = program.get_subcommands().cloned();
-        // The command that clap adds has nothing to say on a page of its own.
-        let commands = commands.filter(|command| command.get_name() != "help");
-        for command in commands.collect::<Vec<_>>().into_iter().chain([program]) {
-            let (name, text) = page::render(command, section)?;
-            let path = self.pages.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            println!("{}", path.display());
+        self.write_page(program, section)
+    }
+
+    fn write_page(&self, command: Command, section: &str) -> anyhow::Result<()> {
+        for command in command.get_subcommands() {
+            // The command that clap adds has nothing to say on a page of its own.
+            if command.get_name() != "help" {
+                self.write_page(command.clone(), section)?;
+            }
         }
-        Ok(())
+        let (name, text) = page::render(command, section)?;
+        write_file(&self.pages.join(name), text)
     }
 
     /// Writes what shells complete for a program of this name.
-    fn write_completions(&self, mut command: Command, name: &str) -> anyhow::Result<()> {
+    fn write_completions(&self, program: &Command, name: &'static str) -> anyhow::Result<()> {
         make_directory(&self.completions)?;
         for shell in SHELLS {
-            let written = generate_to(shell, &mut command, name, &self.completions);
-            let path = written
-                .with_context(|| format!("cannot write to {}", self.completions.display()))?;
-            println!("{}", path.display());
+            let (file, script) = completions::render(shell, program, name);
+            write_file(&self.completions.join(file), script)?;
         }
         Ok(())
     }
+}
+
+/// Writes a file, and prints its path.
+fn write_file(path: &Path, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    Ok(())
 }
 
 fn make_directory(directory: &Path) -> anyhow::Result<()> {

@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn page_of_each_program_has_files_environment_signals_exit_status_and_examples() {
         for (command, section) in [
-            (relayd::cli::Arguments::command(), "8"),
+            (relayd::cli::CommandLine::command(), "8"),
             (consumer::cli::Arguments::command(), "1"),
             (test_live::cli::Arguments::command(), "1"),
             (tldrs::cli::Arguments::command(), "1"),

@@ -21,6 +21,11 @@ const RUST_LOG: Entry = (
     "Log levels by module, such as info,relayd::ingest=trace. Overrides -v.",
 );
 
+const NO_COLOR: Entry = (
+    "NO_COLOR",
+    "If not empty, nothing that is written to a terminal has colors.",
+);
+
 /// The sections of all programs.
 pub(crate) const ALL: [Sections; 4] = [RELAYD, CONSUMER, TEST_LIVE, TLDRS];
 
@@ -80,6 +85,7 @@ const RELAYD: Sections = Sections {
             "NOTIFY_SOCKET, LISTEN_FDS",
             "Set by a service manager: where it is told that the relay is ready, and the ports that it has bound.",
         ),
+        NO_COLOR,
         RUST_LOG,
     ],
     signals: &[
@@ -113,7 +119,7 @@ const RELAYD: Sections = Sections {
              doctor found a problem; or, when it was stopped, not everything was in the archive (--archive).",
         ),
     ],
-    see_also: "relayd-archive(8), relayd-certs(8), consumer(1), test-live(1), lttng-relayd(8)",
+    see_also: "consumer(1), test-live(1), lttng-relayd(8)",
 };
 
 const CONSUMER: Sections = Sections {
@@ -142,10 +148,7 @@ const CONSUMER: Sections = Sections {
             "XDG_DATA_HOME",
             "Parent directory of the traces of the tldrs daemon in the agent. Default: ~/.local/share.",
         ),
-        (
-            "NO_COLOR",
-            "If not empty, consumer rings --print shows no colors.",
-        ),
+        NO_COLOR,
         RUST_LOG,
     ],
     signals: &[
@@ -178,7 +181,7 @@ const TEST_LIVE: Sections = Sections {
         "Traces of a relay or of LTTng on this host, for example. test-live writes nothing but what options name.",
     )],
     environment: &[
-        ("NO_COLOR", "If not empty, text has no colors."),
+        NO_COLOR,
         ("TZ", "Time zone of the times that are shown and read."),
         RUST_LOG,
     ],
@@ -199,7 +202,7 @@ const TEST_LIVE: Sections = Sections {
         ("2", "The command line is invalid."),
         ("130", "A second signal ended the process."),
     ],
-    see_also: "test-live-info(1), test-live-top(1), test-live-spans(1), test-live-proxy(1), relayd(8), consumer(1), babeltrace2(1)",
+    see_also: "relayd(8), consumer(1), babeltrace2(1)",
 };
 
 const TLDRS: Sections = Sections {
@@ -232,6 +235,7 @@ const TLDRS: Sections = Sections {
             "TRACE",
             "1: read by programs with trace-tef-tldrs, which then send their events.",
         ),
+        NO_COLOR,
         RUST_LOG,
     ],
     signals: &[

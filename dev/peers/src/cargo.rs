@@ -8,7 +8,7 @@ use std::process::Command;
 ///
 /// Features are unified over the packages that a command builds and, only if it also builds tests
 /// or examples, over development dependencies.
-pub const FEATURES_OF_TESTS: [&str; 2] = ["--workspace", "--example=count_lines"];
+pub const FEATURES_OF_TESTS: [&str; 2] = ["--workspace", "--example=shop"];
 
 /// A command that runs cargo in the workspace.
 #[must_use]

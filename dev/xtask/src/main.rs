@@ -13,6 +13,7 @@ mod packages;
 mod stage;
 mod test;
 mod test_programs;
+mod walk;
 mod web;
 
 use clap::{Parser, Subcommand};
@@ -41,6 +42,9 @@ enum Job {
     Package(package::Options),
     /// Run everything that must pass: format, lints, documentation, all tests with the real peers
     Test(test::Options),
+    /// Follow the first steps of each user on a Debian that has nothing, and measure them (needs
+    /// root)
+    Walk(walk::Options),
     /// Build the page of test-live web (needs npm)
     Web(web::Options),
 }
@@ -54,6 +58,7 @@ fn main() -> anyhow::Result<()> {
         Job::Man => man::run(),
         Job::Package(options) => package::run(&options),
         Job::Test(options) => test::run(&options),
+        Job::Walk(options) => walk::run(&options),
         Job::Web(options) => web::run(&options),
     }
 }

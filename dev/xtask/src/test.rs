@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::{lttng_suite, package, packages, stage, test_programs};
+use crate::{lttng_suite, package, packages, stage, test_programs, walk};
 
 /// How much is run.
 #[derive(Debug, Args)]
@@ -157,6 +157,7 @@ fn run_long() -> anyhow::Result<()> {
         "test --package=tests --test=soak -- --nocapture",
         &[("SOAK_SECONDS", LONG_SOAK)],
     )?;
+    walk::run(&walk::Options::default())?;
     run_ceph()?;
     lttng_suite::run(&lttng_suite::Options::default())?;
     let packages = package::build_all()?;
