@@ -13,13 +13,13 @@ use tests::process::Process;
 use tests::relay::{Relay, producer_url};
 use tests::{binaries, wait_until};
 
-use crate::samples::{HOST, clock_command, read, stop, wait_for_more};
+use crate::align::{SECOND, are_in_order, assert_is_near, show, start_relay};
+use crate::network::offset_in;
+use crate::samples::{HOST, clock_command, clock_command_of, read, stop, wait_for_more};
 use crate::shifted_clock::ShiftedClock;
 
-const SECOND: i64 = 1_000_000_000;
-
-/// Starts a proxy that holds everything up that a producer sends, and nothing that it gets.
-fn start_slow_proxy(to: SocketAddr, delay: Duration) -> SocketAddr {
+/// Starts a proxy that holds up what a producer sends, and what it gets.
+fn start_slow_proxy(to: SocketAddr, [sends, gets]: [Duration; 2]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -28,9 +28,9 @@ fn start_slow_proxy(to: SocketAddr, delay: Duration) -> SocketAddr {
             let relay = TcpStream::connect(to).unwrap();
             relay.set_nodelay(true).unwrap();
             let ends = [producer.try_clone().unwrap(), relay.try_clone().unwrap()];
-            thread::spawn(move || copy(producer, relay, delay));
+            thread::spawn(move || copy(producer, relay, sends));
             let [producer, relay] = ends;
-            thread::spawn(move || copy(relay, producer, Duration::ZERO));
+            thread::spawn(move || copy(relay, producer, gets));
         }
     });
     address
@@ -54,7 +54,7 @@ fn true_difference_is_within_the_error_when_only_questions_are_slow() {
     clock.apply_to(&mut command);
     let relay = Relay::start_from_command(&lab, command);
     let delay = Duration::from_millis(20);
-    let control = start_slow_proxy(relay.control, delay);
+    let control = start_slow_proxy(relay.control, [delay, Duration::ZERO]);
     let url = producer_url(control, relay.data);
     let clock = Process::start(&mut clock_command(&lab, &url));
     for sample in wait_for_more(&relay.output, 1) {
@@ -67,6 +67,50 @@ fn true_difference_is_within_the_error_when_only_questions_are_slow() {
         );
     }
     stop(clock);
+}
+
+#[test]
+fn five_hosts_with_links_of_their_own_are_aligned_within_the_errors() {
+    let lab = Lab::new();
+    let relay = start_relay(&lab, 0, &[]);
+    // The shift of each host, and the milliseconds by which questions and answers are late.
+    let hosts = [
+        ("one", 5 * SECOND, [0, 0]),
+        ("two", -SECOND / 4, [20, 0]),
+        ("three", 3600 * SECOND, [0, 30]),
+        ("four", -86_400 * SECOND, [5, 40]),
+        ("five", 0, [10, 10]),
+    ];
+    let running = hosts.map(|(host, shift, delays)| {
+        let clock = ShiftedClock::new(&lab, host, shift);
+        let control = start_slow_proxy(relay.control, delays.map(Duration::from_millis));
+        let mut command = clock_command_of(&lab, host, &producer_url(control, relay.data));
+        clock.apply_to(&mut command);
+        (clock, Process::start(&mut command))
+    });
+    let wait_for_samples = |wanted| {
+        wait_until("all hosts have samples", || {
+            let lines = show(&lab, &["--quiet"], &relay.output).0;
+            hosts.iter().all(|(host, ..)| {
+                let samples = lines.iter().filter(|line| line.contains(host));
+                samples.count() > wanted
+            })
+        });
+    };
+    wait_for_samples(3);
+    // The times of events go on: only the time of day is set.
+    running[2].0.set(0);
+    wait_for_samples(6);
+    running.into_iter().for_each(|(_, process)| stop(process));
+    let options = ["--align", "--clock-cycles", "--no-delta"];
+    let (lines, notices) = show(&lab, &options, &relay.output);
+    assert!(are_in_order(&lines), "{lines:#?}");
+    for (host, shift, delays) in hosts {
+        let offset = offset_in(&notices, &format!("test-live: {host}"));
+        assert_is_near(&offset, -shift);
+        let min = delays.iter().sum::<u64>() * 1_000_000 / 2;
+        assert!(offset.error.unsigned_abs() >= min, "{host} {offset:?}");
+    }
 }
 
 #[test]

@@ -6,4 +6,5 @@ mod five_minutes;
 mod fleet;
 mod kubernetes;
 mod manifests;
+mod mistakes;
 mod ros2;
