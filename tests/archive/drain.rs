@@ -43,7 +43,7 @@ fn drain_waits_for_a_session_of_lttng_and_neither_that_nor_its_viewer_is_cut() {
     app.emit(100);
     let target = format!("net://{}", relay.live);
     let viewer = test_live::start(&lab, &["--seek=beginning", "--no-retry", &target]);
-    let shows = |count| wait_until("events are shown", || viewer.stdout().len() >= count);
+    let shows = |count| wait_until("events are shown", || viewer.stdout_line_count() >= count);
     shows(100);
     let addresses = [relay.addresses(), other.addresses()];
     let mut consumer = start_consumer_of(&lab, &addresses);

@@ -54,9 +54,9 @@ fn a_session_that_moves_is_watched_at_relays_that_do_not_have_it() {
     wait_until("the agent has another relay", || {
         used(&lab, &fleet).is_some_and(|used| used != before)
     });
-    let shown = [&live, &babeltrace].map(|viewer| viewer.stdout().len());
+    let shown = [&live, &babeltrace].map(|viewer| viewer.stdout_line_count());
     wait_until("later events are shown", || {
-        let now = [&live, &babeltrace].map(|viewer| viewer.stdout().len());
+        let now = [&live, &babeltrace].map(|viewer| viewer.stdout_line_count());
         (0..2).all(|viewer| now[viewer] > shown[viewer] + 1000)
     });
     // Who reads the output finds no copies there.

@@ -70,7 +70,7 @@ fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
     let mut app = TracedApp::start(&lab, "killed");
     app.emit(50);
     wait_until("the viewer has printed the events", || {
-        viewer.stdout().len() == 50
+        viewer.stdout_line_count() == 50
     });
     relay.kill();
     // The viewer exits with an error instead of waiting.
@@ -106,17 +106,15 @@ fn a_stopped_relay_removes_beacons_from_its_index_files() {
         producer.send_index(*stream, 0, beacon(99));
     }
     // Local readers find the beacon at the end of the index file, also of a stream without packets.
+    // An index file has a beacon of time 0 before.
     wait_until("the beacons are on disk", || {
         let indexes = files(&relay.output, ".idx");
-        let tails: Vec<_> = indexes
-            .values()
-            .map(|index| index.len().saturating_sub(INDEX_HEADER) % INDEX_ENTRY)
-            .collect();
-        tails == [16, 16]
+        let has_beacon = |index: &Vec<u8>| {
+            index.len().saturating_sub(INDEX_HEADER) % INDEX_ENTRY == 16
+                && index.ends_with(&99u64.to_be_bytes())
+        };
+        indexes.len() == 2 && indexes.values().all(has_beacon)
     });
-    for index in files(&relay.output, ".idx").values() {
-        assert_eq!(index[index.len() - 8..], 99u64.to_be_bytes());
-    }
     producer.send_packet(streams[0], 1, 100);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
@@ -138,7 +136,7 @@ fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
     let mut app = TracedApp::start(&lab, "producer");
     app.emit(50);
     wait_until("the viewer has printed the events", || {
-        viewers[0].stdout().len() == 50
+        viewers[0].stdout_line_count() == 50
     });
     daemon.kill_consumers();
     for viewer in viewers {

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
@@ -165,7 +166,7 @@ pub(crate) fn replay_with_viewers(
     // Viewers of `lttng-relayd` may miss what they have not read when its streams close.
     for viewer in &mut viewers {
         wait_until("all events are printed", || {
-            viewer.stdout().len() >= lines || !viewer.is_running()
+            viewer.stdout_line_count() >= lines || !viewer.is_running()
         });
     }
     held.close_session().wait().expect_success();
@@ -365,14 +366,21 @@ fn consumer_reports_why_a_command_failed() {
     assert_eq!(text.matches("invalid type").count(), 1, "{text}");
     let directory = traces::with_numbered_events(&lab, "alone", 3, 1000);
     let directory = directory.to_str().unwrap();
+    let begun = Instant::now();
     let ended = run(&["replay", directory, "-U", nowhere, "--reconnect-timeout=1"]);
+    // Not at the pause that would end after it.
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{begun:?}");
     assert_eq!(ended.status.code(), Some(1));
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     assert!(
         says("0 of 3 packets acknowledged")
             && says("; 3 packets LOST")
-            && says("Connection refused"),
+            && says("consumer: no connection for 1 s: cannot connect to "),
         "{:#?}",
         ended.stderr
     );
+    // When it fails first, and at the end; not at each attempt.
+    let refused = ended.stderr.iter();
+    let refused = refused.filter(|line| line.contains("Connection refused"));
+    assert_eq!(refused.count(), 2, "{:#?}", ended.stderr);
 }

@@ -248,9 +248,11 @@ fn sent_events_have_one_name_wherever_they_are_counted_searched_for_and_selected
         );
     }
     for id in [wide, "main"] {
-        let is_listed = |line: &String| line.split_whitespace().next() == Some(id);
-        assert!(info.iter().any(is_listed), "{info:#?}");
-        let is_process = |line: &String| line.starts_with("process") && line.ends_with(id);
+        // The name is that of the event `process_name`.
+        let named = format!("{id}  builder");
+        assert!(info.iter().any(|line| line.ends_with(&named)), "{info:#?}");
+        let named = format!("  {id} builder");
+        let is_process = |line: &String| line.starts_with("process") && line.ends_with(&named);
         assert!(top.iter().any(is_process), "{top:#?}");
     }
     // What is shown can be searched for and selected, also by a part as `/` in `top` does.

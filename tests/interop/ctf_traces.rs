@@ -186,7 +186,7 @@ fn replay_differences(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -
         // Before the streams close: viewers of `lttng-relayd` may miss what they have not read by
         // then.
         wait_until("all events are printed", || {
-            viewer.stdout().len() == want.stdout.len()
+            viewer.stdout_line_count() == want.stdout.len()
         });
     }
     replay.close();

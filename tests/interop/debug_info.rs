@@ -251,13 +251,13 @@ fn instrumented_functions_have_names_in_all_sinks_that_show_calls() {
     let spans = run(spans
         .args(["spans", "--json", "--debug-info"])
         .arg(&recorded));
-    let span = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let spans: Vec<serde_json::Value> = serde_json::from_str(&spans.join("\n")).unwrap();
     let mut spans: Vec<_> = spans
         .iter()
-        .map(|line| {
+        .map(|span| {
             (
-                span(line)["name"].as_str().unwrap().to_owned(),
-                span(line)["count"].as_u64().unwrap(),
+                span["name"].as_str().unwrap().to_owned(),
+                span["count"].as_u64().unwrap(),
             )
         })
         .collect();

@@ -246,6 +246,7 @@ impl Follower {
             SourceEvent::Notice(what) | SourceEvent::Missing(what) | SourceEvent::Failed(what) => {
                 self.seen.trouble.push(what);
             }
+            SourceEvent::CaughtUp => {}
             SourceEvent::Done => self.has_ended = true,
         }
     }

@@ -83,7 +83,9 @@ impl SourceLog {
                     format!("end {}", name(stream, &self.streams).0)
                 }
                 SourceEvent::TraceEnd { .. } => "end of a trace".to_owned(),
-                SourceEvent::Notice(_) | SourceEvent::StreamHold { .. } => return,
+                SourceEvent::Notice(_) | SourceEvent::CaughtUp | SourceEvent::StreamHold { .. } => {
+                    return;
+                }
                 SourceEvent::Missing(text) | SourceEvent::Failed(text) => panic!("{text}"),
                 SourceEvent::Done => "done".to_owned(),
             },

@@ -122,7 +122,7 @@ fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle
         test_live::wait_until_attached(relay, &session, 1);
         // The beacons alone must let the viewer print everything, before any stream closes.
         wait_until(&format!("all events are printed: {what}"), || {
-            viewer.stdout().len() == want.stdout.len()
+            viewer.stdout_line_count() == want.stdout.len()
         });
         replay.close();
         let ended = viewer.wait();

@@ -110,6 +110,38 @@ fn tables_show_the_lag_and_the_processes_of_a_session_of_lttng() {
 }
 
 #[test]
+fn processes_have_the_names_of_the_state_dump_without_a_context_that_tells_them() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "dumped", Some(100_000));
+    daemon.lttng(&["add-context", "-u", "-s", "dumped", "-t", "vpid"]);
+    let events = "lttng_ust_statedump:*";
+    let enable = ["enable-event", "-u", "-s", "dumped", "-c", "busy", events];
+    daemon.lttng(&enable);
+    daemon.lttng(&["start", "dumped"]);
+    let mut app = TracedApp::start(&lab, "one");
+    app.emit(1);
+    // The state dump is not selected, and says the name nevertheless.
+    let options = ["--seek", "beginning", "--filter", "$name == \"tracee:*\""];
+    let top = start_batch(&lab, &options, &relay.live.to_string());
+    let is_named = |line: &String| line.starts_with("process") && line.ends_with(" tracee");
+    wait_until("the process has a name", || {
+        app.emit(1);
+        top.stdout().iter().any(is_named)
+    });
+    app.end();
+    daemon.lttng(&["destroy", "dumped"]);
+    top.signal(Signal::TERM);
+    top.wait().expect_success();
+    let words = ["info", relay.output.to_str().unwrap()];
+    let info = test_live::start(&lab, &words).wait().expect_success();
+    let heading = info.iter().position(|line| line.ends_with("  PROCESS"));
+    let process = &info[heading.expect("there is a process") + 1];
+    assert!(process.ends_with("  tracee"), "{info:#?}");
+    let twice = format!("{0}/{0}/", hostname());
+    assert!(!info.join("\n").contains(&twice), "{info:#?}");
+}
+
+#[test]
 fn tables_show_sessions_that_appear_and_go() {
     let (lab, relay) = Relay::start_in_new_lab();
     let target = format!("net://{}", relay.live);
@@ -232,10 +264,11 @@ fn screen_follows_keys_and_the_size_of_the_terminal() {
     screen.press("\r");
     screen.wait_for("PROCESS");
     screen.wait_for("42 prog");
+    screen.wait_for("Esc back");
     screen.press("\u{1b}");
     screen.wait_for("SESSION");
     screen.press("?");
-    screen.wait_for("Any key closes the help.");
+    screen.wait_for("any other key closes the help");
     screen.press("x/number <\r");
     screen.wait_for("/number <  ");
     screen.press(" 10\r");
@@ -250,7 +283,7 @@ fn screen_follows_keys_and_the_size_of_the_terminal() {
         wait_until("the screen is drawn again", || screen.written() > written);
     }
     screen.resize((120, 40));
-    screen.wait_for("Esc back");
+    screen.wait_for("Enter session");
     screen.wait_for("host/watched");
     screen.press("q");
     let left = screen.wait();

@@ -62,7 +62,7 @@ fn assert_viewers_show(want: &[String], mut held: HeldReplay, mut viewers: [Proc
     held.send_packets();
     for viewer in &mut viewers {
         wait_until("all events are printed", || {
-            viewer.stdout().len() >= want.len() || !viewer.is_running()
+            viewer.stdout_line_count() >= want.len() || !viewer.is_running()
         });
     }
     held.close_session().wait().expect_success();

@@ -34,7 +34,7 @@ fn babeltrace_and_test_live_show_a_live_session_through_the_proxy() {
     let certificates = Certificates::create(&lab, "certs");
     let relay = start_relay(&lab, &certificates);
     let (proxy, address) = start_proxy(&lab, &relay, &certificates.of_client(Some("viewer")));
-    let directory = traces::with_numbered_events(&lab, "live", 2000, 1000);
+    let directory = traces::with_numbered_events(&lab, "live", 500, 1000);
     let want = events(&directory);
     let options = certificates.of_client(Some("producer"));
     let command = replay_command(&lab, &relay, "live", &directory, &options);

@@ -135,6 +135,7 @@ impl FollowedSession {
                 shown.trouble.push(what);
                 self.has_ended = true;
             }
+            SourceEvent::CaughtUp => {}
             SourceEvent::Done => self.has_ended = true,
         }
     }

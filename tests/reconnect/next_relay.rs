@@ -55,7 +55,7 @@ fn show(lab: &Lab, relays: &[&Relay], options: &[&str]) -> Process {
 }
 
 fn wait_until_shown(viewer: &Process, events: usize) {
-    wait_until("events are shown", || viewer.stdout().len() >= events);
+    wait_until("events are shown", || viewer.stdout_line_count() >= events);
 }
 
 /// How far another relay is when a viewer comes to it.

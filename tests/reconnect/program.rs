@@ -176,7 +176,7 @@ fn a_viewer_that_waits_for_a_relay_exits_as_the_options_and_signals_say() {
         let mut replay = open(&relay, SESSION, &directory);
         replay.send_packets();
         let mut viewer = show(&lab, relay.live, options);
-        wait_until("events are shown", || viewer.stdout().len() > 10);
+        wait_until("events are shown", || viewer.stdout_line_count() > 10);
         relay.kill();
         if let Some(signal) = signal {
             viewer.wait_for_stderr_text("reconnecting");
@@ -202,7 +202,9 @@ fn a_session_that_a_restarted_lttng_relayd_has_lost_ends_with_an_error_after_a_w
     replay.send_packets();
     let mut viewer = show(&lab, relay.live, &["--no-delta"]);
     let events = usize::try_from(3 * EVENTS_IN_PACKET * STREAMS).unwrap();
-    wait_until("all events are shown", || viewer.stdout().len() == events);
+    wait_until("all events are shown", || {
+        viewer.stdout_line_count() == events
+    });
     relay.kill();
     viewer.wait_for_stderr_text("reconnecting");
     drop(replay);

@@ -161,7 +161,9 @@ fn session_goes_on_at_the_next_relay_and_a_viewer_sees_every_event_once() {
     relays[2].kill();
     // No relay is left: events wait in the spool.
     agent.send();
-    agent.process.wait_for_stderr_text("reconnecting in");
+    agent
+        .process
+        .wait_for_stderr_text("reconnecting until it succeeds");
     relays[1] = Relay::start_at(&labs[1], relays[1].addresses());
     agent.wait_until_connected(&relays[1], 2);
     let sent = agent.sent;

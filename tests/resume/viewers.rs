@@ -96,9 +96,11 @@ fn show_session_of_relays_that_end(end: fn(&mut Relay)) {
     let mut producer = producer();
     let mut ends = 0;
     while producer.try_send(addresses, BYTES).is_err() {
-        let shown = viewer.stdout().len();
+        let shown = viewer.stdout_line_count();
         // So that the relay ends in the middle of the session.
-        wait_until("the viewer shows more", || viewer.stdout().len() > shown);
+        wait_until("the viewer shows more", || {
+            viewer.stdout_line_count() > shown
+        });
         end(&mut relay);
         ends += 1;
         relay = Relay::start_at(&lab, addresses);

@@ -92,7 +92,7 @@ fn print_takes_no_event_from_a_running_agent() {
     let agent = Agent::start(&lab, &relay, &[]);
     let print = Process::start(&mut rings_command(&lab, &["--print"]));
     let writer = Writer::start(&lab, "both", SLOW);
-    wait_until("events are shown", || print.stdout().len() > 50);
+    wait_until("events are shown", || print.stdout_line_count() > 50);
     let written = writer.kill();
     agent.stop(&lab);
     print.signal(Signal::INT);

@@ -149,9 +149,9 @@ fn spans_and_stacks_of_instrumented_functions_have_their_addresses() {
     named
         .args(["spans", "--json", "--debug-info"])
         .arg(&directory);
-    let rows = run(&mut named).into_iter();
-    let row = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap();
-    let names = rows.map(|line| row(line)["name"].as_str().unwrap().to_owned());
+    let rows = run(&mut named).join("\n");
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&rows).unwrap();
+    let names = rows.iter().map(|row| row["name"].as_str().unwrap());
     let names: BTreeSet<_> = names.collect();
     assert!(
         names.iter().all(|name| !name.starts_with("0x")),
@@ -161,7 +161,10 @@ fn spans_and_stacks_of_instrumented_functions_have_their_addresses() {
     let of_c = counts.keys().filter(|name| !name.starts_with("_Z"));
     let of_c: Vec<_> = of_c.collect();
     assert!(of_c.len() > 3, "{of_c:?}");
-    assert!(of_c.iter().all(|name| names.contains(*name)), "{of_c:?}");
+    assert!(
+        of_c.iter().all(|name| names.contains(name.as_str())),
+        "{of_c:?}"
+    );
     let words = ["--sink", "folded", "--debug-info"];
     let folded = test_live::read(&lab, &words, &directory).expect_success();
     let recursion = [";recurse"; 501].concat();

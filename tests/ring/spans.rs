@@ -193,9 +193,9 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
     let url = test_live::url(relay.live, &hostname(), &session);
     let live = test_live::start(&lab, &["--no-delta", "--seek", "beginning", &url]);
     test_live::wait_until_attached(&relay, &session, 1);
-    let attached_at = print.stdout().len();
+    let attached_at = print.stdout_line_count();
     wait_until("more is shown", || {
-        print.stdout().len() > attached_at + LINES
+        print.stdout_line_count() > attached_at + LINES
     });
     app.signal(Signal::KILL);
     wait_until("the program is dead", || !app.is_running());
@@ -219,7 +219,7 @@ fn spans_are_shown_live_recorded_and_printed_with_equal_fields() {
     let logged = test_live::read(&lab, &["--no-follow", "--sink=log"], &relay.output);
     let logged: Vec<_> = logged.expect_success();
     wait_until("everything is printed", || {
-        print.stdout().len() >= logged.len()
+        print.stdout_line_count() >= logged.len()
     });
     print.signal(Signal::INT);
     let printed = print.wait().expect_success();
@@ -300,7 +300,7 @@ fn spans_of_rings_take_as_long_as_their_enter_and_exit_events_say() {
     let live = ["spans", "--json", "--seek", "beginning", &url];
     let live = test_live::start(&lab, &live);
     let events = test_live::start(&lab, &["--sink", "json", "--seek", "beginning", &url]);
-    wait_until("more is shown", || events.stdout().len() > LINES);
+    wait_until("more is shown", || events.stdout_line_count() > LINES);
     app.signal(Signal::KILL);
     wait_until("the program is dead", || !app.is_running());
     let (live, events) = (live.wait().expect_success(), events.wait().expect_success());
@@ -329,12 +329,12 @@ fn spans_of_rings_take_as_long_as_their_enter_and_exit_events_say() {
     }
     assert_eq!(expected.keys().collect::<Vec<_>>(), ["query", "request"]);
     assert!(expected["query"][0] > 30, "{expected:?}");
+    let live: Vec<serde_json::Value> = serde_json::from_str(&live.join("\n")).unwrap();
     for row in &live {
-        let row: serde_json::Value = serde_json::from_str(row).unwrap();
         let [count, total, own] = expected[row["name"].as_str().unwrap()];
         assert_eq!(row["count"], count, "{row}");
-        assert_eq!(row["total-ns"], total, "{row}");
-        assert_eq!(row["self-ns"], own, "{row}");
+        assert_eq!(row["total_ns"], total, "{row}");
+        assert_eq!(row["self_ns"], own, "{row}");
     }
     assert_eq!(live.len(), 2, "{live:?}");
 }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ pub struct Process {
 #[derive(Debug)]
 struct Output {
     bytes: Arc<Mutex<Vec<u8>>>,
+    line_feeds: Arc<AtomicUsize>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -71,6 +73,13 @@ impl Process {
     #[must_use]
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.complete_lines()
+    }
+
+    /// Returns the number of the complete lines of standard output so far. Unlike the length of
+    /// [`Self::stdout`] it costs nothing, however often it is polled.
+    #[must_use]
+    pub fn stdout_line_count(&self) -> usize {
+        self.stdout.line_feeds.load(Ordering::Acquire)
     }
 
     /// Returns the bytes of standard output so far.
@@ -179,7 +188,7 @@ impl Process {
         eprintln!(
             "{} {state}, {} lines printed: {last:#?}",
             self.name,
-            self.stdout().len()
+            self.stdout_line_count()
         );
     }
 }
@@ -206,16 +215,23 @@ impl Drop for Process {
 impl Output {
     fn collect(from: Option<impl Read + Send + 'static>) -> Self {
         let bytes = Arc::new(Mutex::new(Vec::new()));
-        let collected = Arc::clone(&bytes);
+        let line_feeds = Arc::new(AtomicUsize::new(0));
+        let (collected, counted) = (Arc::clone(&bytes), Arc::clone(&line_feeds));
         let reader = from.map(|mut from| {
             std::thread::spawn(move || {
                 let mut buffer = [0; 65_536];
                 while let Ok(read @ 1..) = from.read(&mut buffer) {
                     collected.lock().unwrap().extend_from_slice(&buffer[..read]);
+                    let ends = buffer[..read].iter().filter(|byte| **byte == b'\n');
+                    counted.fetch_add(ends.count(), Ordering::Release);
                 }
             })
         });
-        Self { bytes, reader }
+        Self {
+            bytes,
+            line_feeds,
+            reader,
+        }
     }
 
     /// Returns the lines so far, without the last one while it has no line feed.

@@ -62,7 +62,7 @@ impl TracedApp {
         self.stdin.write_all("\n".repeat(count).as_bytes()).unwrap();
         self.emitted += count;
         wait_until("the events are emitted", || {
-            self.process.stdout().len() == self.emitted
+            self.process.stdout_line_count() == self.emitted
         });
     }
 

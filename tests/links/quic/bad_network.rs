@@ -35,7 +35,7 @@ fn every_event_arrives_once_and_in_order_over_a_bad_network_and_a_change_of_addr
     link.rebind();
     events.send_slowly(100, Duration::from_millis(10), 2000);
     wait_until("the relay has noticed the new address", || {
-        relay.status.metric("relayd_quic_path_changes_total") == 1
+        relay.status.metric("relayd_quic_path_changes_total") >= 1
     });
     let reconnects = agent
         .session(&lab)
