@@ -1,8 +1,12 @@
 //! Many events: all of them are found, the page keeps up with them, and the history stays bounded.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
+use ctf::{Timestamp, TraceWriter};
 use tests::browser::Browser;
+use tests::disk::SmallDisk;
+use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::wait_until;
 
@@ -152,6 +156,87 @@ fn history_is_bounded_and_what_was_dropped_is_marked() {
         return part > 0.1 && part < 1 && color(gutter + part * width / 2 - 7) !== color(gutter + width - 16)";
     browser.wait_for("the dropped part is marked", is_marked);
     drop((client, web));
+}
+
+/// Writes a trace of 60,000 ticks, a microsecond apart.
+fn write_ticks(lab: &Lab) -> PathBuf {
+    let directory = lab.path().join("ticks");
+    let mut trace = TraceWriter::create(&directory).unwrap();
+    let class = trace.event_class("tick", &[]).unwrap();
+    for number in 0..60_000 {
+        trace.write(&class, Timestamp(number * 1000), &[]).unwrap();
+    }
+    trace.finish().unwrap();
+    directory
+}
+
+/// Shows a recording with a small history, and its other rows in a file of this directory.
+fn show_with_history_in(lab: &Lab, directory: &Path) -> Web {
+    let recording = write_ticks(lab);
+    let options = [
+        format!("--history={HISTORY}"),
+        format!("--history-dir={}", directory.display()),
+        recording.display().to_string(),
+    ];
+    Web::start(lab, &options.each_ref().map(String::as_str))
+}
+
+#[test]
+fn rows_that_memory_has_no_room_for_are_shown_and_found() {
+    let lab = Lab::new();
+    let web = show_with_history_in(&lab, &lab.directory("history"));
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    browser.wait_for(
+        "all",
+        "return window.__view && __view().rows === 60000 && __view().droppedUntil === null",
+    );
+    wait_until_found(&browser, "tick", "60,000");
+    // Everything, parts in the file and at its border, and single rows.
+    for (from, to) in [
+        (0, 59_999),
+        (5, 1_000),
+        (40_000, 59_999),
+        (7, 7),
+        (30_000, 30_004),
+    ] {
+        let view = format!("from={}&to={}", from * 1000 - 1, to * 1000 + 1);
+        browser.run(&format!("location.hash = '{view}'"));
+        let shown = format!(
+            "return __view().shown.reduce((sum, row) => sum + row.count, 0) === {}",
+            to - from + 1
+        );
+        browser.wait_for(&view, &shown);
+    }
+    // The file has no name.
+    assert_eq!(fs::read_dir(lab.path().join("history")).unwrap().count(), 0);
+    drop(web);
+}
+
+#[test]
+fn rows_that_neither_memory_nor_disk_has_room_for_are_dropped() {
+    let lab = Lab::new();
+    let directory = lab.directory("history");
+    let Some(_disk) = SmallDisk::mount(&directory, 1024) else {
+        return;
+    };
+    let web = show_with_history_in(&lab, &directory);
+    let browser = Browser::start(&lab);
+    browser.open(&web.url);
+    browser.wait_for(
+        "rows are dropped",
+        "return window.__view && __view().droppedUntil",
+    );
+    browser.wait_for(
+        "the end",
+        "return __view().sessions.every(session => session.isEnded)",
+    );
+    let kept = number(&browser, "rows") as usize;
+    assert!(
+        (HISTORY..=HISTORY + HISTORY_SLACK).contains(&kept),
+        "{kept} rows"
+    );
+    drop(web);
 }
 
 /// Returns the resident memory of the server, in bytes.

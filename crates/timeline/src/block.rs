@@ -1,18 +1,19 @@
 //! Rows of a track that lie side by side, and what is seen of them when they are too small to be
 //! told apart.
 
-use super::row::{Row, RowKind};
+use std::borrow::Cow;
+use std::sync::Arc;
 
-/// Rows of a block. All blocks but the last have as many. With few a view of millions of rows looks
-/// at many blocks; with many a view in which no block is small enough to be summarized looks at
-/// many rows.
-pub(super) const BLOCK_ROWS: usize = 64;
+use super::row::{Row, RowKind};
+use super::row_file::{BLOCK_ROWS, RowFile, StoredRows};
+
 /// Blocks of a group.
 pub(super) const GROUP_BLOCKS: usize = 64;
+
 /// Rows that lie side by side, and the time that they cover.
 #[derive(Debug)]
 pub(super) struct Block {
-    pub(super) rows: Vec<Row>,
+    rows: Rows,
     pub(super) min_start: i64,
     /// [`OPEN`] while a span of the block has not ended.
     pub(super) max_end: i64,
@@ -23,6 +24,14 @@ pub(super) struct Block {
     /// What the rows are when they are too small to be told apart, with numbers from 0; made when
     /// it is needed.
     pub(super) summary: Option<Vec<Summary>>,
+}
+
+/// Where the rows of a block are.
+#[derive(Debug)]
+enum Rows {
+    InMemory(Vec<Row>),
+    /// Those of a full block.
+    Stored(StoredRows),
 }
 
 /// What is seen of [`GROUP_BLOCKS`] blocks that change no more. Of hundreds of millions of rows, a
@@ -57,7 +66,7 @@ pub(super) struct NumberedRow {
 impl Block {
     pub(super) fn new() -> Self {
         Self {
-            rows: Vec::new(),
+            rows: Rows::InMemory(Vec::new()),
             min_start: i64::MAX,
             max_end: i64::MIN,
             max_known_end: i64::MIN,
@@ -66,7 +75,57 @@ impl Block {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        match &self.rows {
+            Rows::InMemory(rows) => rows.len(),
+            Rows::Stored(_) => BLOCK_ROWS,
+        }
+    }
+
+    /// The rows, which are read if they are stored.
+    pub(super) fn rows(&self) -> Cow<'_, [Row]> {
+        match &self.rows {
+            Rows::InMemory(rows) => Cow::Borrowed(rows),
+            Rows::Stored(stored) => Cow::Owned(stored.read()),
+        }
+    }
+
+    /// The latest begin of a row.
+    pub(super) fn max_start(&self) -> Option<i64> {
+        self.rows().iter().map(|row| row.start).max()
+    }
+
+    /// Moves the rows of a full block from memory to a file. Returns false if there is no room.
+    pub(super) fn store(&mut self, file: &Arc<RowFile>) -> bool {
+        let Rows::InMemory(rows) = &self.rows else {
+            return true;
+        };
+        let stored = file.store(rows);
+        stored
+            .map(|stored| self.rows = Rows::Stored(stored))
+            .is_some()
+    }
+
+    /// Changes rows; `change` says whether it did.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut [Row]) -> bool) {
+        let has_changed = match &mut self.rows {
+            Rows::InMemory(rows) => change(rows),
+            Rows::Stored(stored) => {
+                let mut rows = stored.read();
+                change(&mut rows) && stored.write(&rows)
+            }
+        };
+        if has_changed {
+            self.summary = None;
+        }
+    }
+
+    /// Adds a row to a block that is not full.
     pub(super) fn push(&mut self, row: Row) {
+        let Rows::InMemory(rows) = &mut self.rows else {
+            return;
+        };
+        rows.push(row);
         self.min_start = self.min_start.min(row.start);
         self.max_end = self.max_end.max(row.end());
         match row.is_open() {
@@ -74,42 +133,52 @@ impl Block {
             false => self.max_known_end = self.max_known_end.max(row.end()),
         }
         self.summary = None;
-        self.rows.push(row);
     }
 
     /// Ends a span of the block.
     pub(super) fn close(&mut self, place: usize, time: i64) {
-        let Some(row) = self.rows.get_mut(place).filter(|row| row.is_open()) else {
+        let mut end = None;
+        self.change(|rows| {
+            if let Some(row) = rows.get_mut(place).filter(|row| row.is_open()) {
+                row.close(time);
+                end = Some(row.end());
+            }
+            end.is_some()
+        });
+        let Some(end) = end else {
             return;
         };
-        row.close(time);
         self.open = self.open.saturating_sub(1);
-        self.max_known_end = self.max_known_end.max(row.end());
+        self.max_known_end = self.max_known_end.max(end);
         if self.open == 0 {
             self.max_end = self.max_known_end;
         }
-        self.summary = None;
     }
 
     /// The rows by kind and depth.
     pub(super) fn summary(&mut self) -> &[Summary] {
-        let rows = &self.rows;
         // Made late, because most blocks are never shown as a whole.
-        self.summary.get_or_insert_with(|| summarize(rows))
+        if self.summary.is_none() {
+            self.summary = Some(summarize(&*self.rows()));
+        }
+        self.summary.as_deref().unwrap_or_default()
     }
 }
 
 impl Group {
     /// The group of these blocks. `None` if one of them has room, or a span that has not ended.
     pub(super) fn of<'b>(blocks: impl Iterator<Item = &'b Block> + Clone) -> Option<Self> {
-        let is_final = |block: &Block| block.rows.len() == BLOCK_ROWS && block.open == 0;
+        let is_final = |block: &Block| block.len() == BLOCK_ROWS && block.open == 0;
         if !blocks.clone().all(is_final) {
             return None;
         }
         Some(Self {
             min_start: blocks.clone().map(|block| block.min_start).min()?,
             max_end: blocks.clone().map(|block| block.max_end).max()?,
-            summary: summarize(blocks.flat_map(|block| &block.rows)),
+            summary: {
+                let rows: Vec<_> = blocks.map(Block::rows).collect();
+                summarize(rows.iter().flat_map(|rows| &**rows))
+            },
         })
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! Read in this order; each module uses only those before it: `row`, `client_clocks`, `locations`,
 //! `packet_log`, `replay` and `matches` (the packets of the history, decoded again for single
-//! events and filters), `block`, `track` and `view` (the rows of one track, and what is seen of
-//! them), `histogram`, `arrows`, `span_log`, `store`, `thread_tracks`, `apply`, `sent`,
+//! events and filters), `row_file`, `block`, `track` and `view` (the rows of one track, and what is
+//! seen of them), `histogram`, `arrows`, `span_log`, `store`, `thread_tracks`, `apply`, `sent`,
 //! `kernel_class`, `kernel`, `stage_state` and `stage` (from events to rows), `trace_muxes`,
 //! `archive` and `download` (files of a range), `search`, `span_graph` and `summary` (what a range
 //! amounts to), `details` (of one event), `protocol`, `page_state`, `access`, `write_timeout`,
@@ -32,6 +32,7 @@ mod page_state;
 mod protocol;
 mod replay;
 mod row;
+mod row_file;
 mod search;
 mod sent;
 mod server;
@@ -47,6 +48,7 @@ mod track;
 mod view;
 mod write_timeout;
 
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -107,8 +109,10 @@ pub struct TimelineSettings {
     pub align: Option<AlignBy>,
     /// Finds what addresses are. Absent without `--debug-info`.
     pub debug_info: Option<DebugInfo>,
-    /// The number of rows of the history. A row takes 32 bytes.
+    /// The number of rows of the history in memory. A row takes 32 bytes.
     pub history: usize,
+    /// An empty file for rows that memory has no room for. Without it the oldest are dropped.
+    pub history_file: Option<File>,
     /// The address to listen on.
     pub listen: SocketAddr,
     /// The file with the token of the URL. Absent for a new token, where one is needed.
@@ -132,7 +136,7 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
     let identity = certificate.map(load).transpose()?;
     let config = |identity| server_config(identity, None, &[ALPN_HTTP]).map(TlsAcceptor::from);
     let acceptor = identity.as_ref().map(config).transpose()?;
-    let store = Arc::new(Store::new(settings.history));
+    let store = Arc::new(Store::new(settings.history, settings.history_file));
     let locations = Arc::new(Locations::new(settings.debug_info));
     let log = Arc::new(PacketLog::new(MAX_LOG_BYTES, locations));
     let mut stage = TimelineStage::new(Arc::clone(&store), Arc::clone(&log), settings.filter);

@@ -102,7 +102,7 @@ impl PageState {
             Request::Details { number, track, row } => {
                 let row = store.track(track).and_then(|track| {
                     let rows = track.rows.lock();
-                    rows.row(rows.number_of(row)).copied()
+                    rows.row(rows.number_of(row))
                 });
                 let details = row.map(|row| row_details(&row, track, store, log));
                 let details = details.unwrap_or_default();
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     fn store() -> (Store, Arc<Track>) {
-        let store = Store::new(1000);
+        let store = Store::new(1000, None);
         let session = store.add_session("h/s", false);
         let label = TrackLabel {
             process: "p 1".to_owned(),
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn frame_with_too_many_rows_is_merged_more_and_stays_complete() {
-        let store = Store::new(1 << 21);
+        let store = Store::new(1 << 21, None);
         let session = store.add_session("h/s", false);
         let mut tracks = Vec::new();
         for number in 0..40 {
@@ -549,6 +549,6 @@ mod tests {
         assert_eq!(edge(&store, 10), Some(live(1000)));
         track.session.set_ended(true);
         assert_eq!(edge(&store, 5000).map(|edge| edge.time), Some(1000));
-        assert_eq!(edge(&Store::new(1), 5), None);
+        assert_eq!(edge(&Store::new(1, None), 5), None);
     }
 }

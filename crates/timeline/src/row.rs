@@ -1,5 +1,7 @@
 //! One row of the timeline: a span, an instant, a loss, the value of a counter or a state.
 
+use bytes::{Buf, BufMut};
+
 /// What a row shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowKind {
@@ -19,7 +21,7 @@ impl RowKind {
     /// The number of kinds.
     pub(super) const COUNT: usize = 5;
 
-    /// The number of the kind in messages to the page.
+    /// The number of the kind in messages to the page, and in the file of the history.
     pub(super) const fn code(self) -> u8 {
         match self {
             Self::Span => 0,
@@ -27,6 +29,16 @@ impl RowKind {
             Self::Loss => 2,
             Self::Counter => 3,
             Self::State => 4,
+        }
+    }
+
+    fn of_code(code: u16) -> Self {
+        match code {
+            0 => Self::Span,
+            2 => Self::Loss,
+            3 => Self::Counter,
+            4 => Self::State,
+            _ => Self::Instant,
         }
     }
 }
@@ -45,7 +57,10 @@ impl EventPlace {
     pub(super) const NOT_KEPT: u32 = u32::MAX;
 }
 
-/// A row. Ten million of them are kept: it has 32 bytes.
+/// Bytes of a row, in memory and as it is stored.
+pub(super) const ROW_BYTES: usize = 32;
+
+/// A row. There are tens of millions of them: it has [`ROW_BYTES`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
     /// The begin, in nanoseconds since the clock's origin.
@@ -95,6 +110,32 @@ impl Row {
         match self.kind {
             RowKind::Counter => self.start,
             _ => self.end,
+        }
+    }
+
+    /// Writes the row as it is stored, in [`ROW_BYTES`] bytes.
+    pub(super) fn put(&self, out: &mut impl BufMut) {
+        out.put_i64_le(self.start);
+        out.put_i64_le(self.end);
+        out.put_u32_le(self.name);
+        out.put_u32_le(self.place.packet);
+        out.put_u32_le(self.place.event);
+        out.put_u16_le(self.depth);
+        out.put_u16_le(self.kind.code().into());
+    }
+
+    /// Reads a row that was stored, from at least [`ROW_BYTES`] bytes.
+    pub(super) fn get(bytes: &mut impl Buf) -> Self {
+        Self {
+            start: bytes.get_i64_le(),
+            end: bytes.get_i64_le(),
+            name: bytes.get_u32_le(),
+            place: EventPlace {
+                packet: bytes.get_u32_le(),
+                event: bytes.get_u32_le(),
+            },
+            depth: bytes.get_u16_le(),
+            kind: RowKind::of_code(bytes.get_u16_le()),
         }
     }
 

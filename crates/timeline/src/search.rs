@@ -81,21 +81,25 @@ pub(super) fn search(store: &Store, filter: Option<&Matches>, sought: Sought<'_>
     for track in store.tracks() {
         // One track at a time, so that the decoding thread never waits for long.
         let rows = track.rows.lock();
-        for (number, row) in rows.numbered().filter(|(_, row)| is_found(row)) {
-            total += 1;
-            let place = (row.start, track.id, number);
-            let is_next = match is_backward {
-                true => row.start < from && best.is_none_or(|(best, ..)| row.start > best),
-                false => row.start > from && best.is_none_or(|(best, ..)| row.start < best),
-            };
-            if is_next {
-                best = Some(place);
-            }
-            let is_hit = hits.len() < MAX_HITS || hits.peek().is_some_and(|last| place < *last);
-            if row.start >= from && is_hit {
-                hits.push(place);
-                if hits.len() > MAX_HITS {
-                    hits.pop();
+        for (first, block) in rows.blocks_from(0) {
+            let numbered = block.rows();
+            let numbered = (first..).zip(&*numbered);
+            for (number, row) in numbered.filter(|(_, row)| is_found(row)) {
+                total += 1;
+                let place = (row.start, track.id, number);
+                let is_next = match is_backward {
+                    true => row.start < from && best.is_none_or(|(best, ..)| row.start > best),
+                    false => row.start > from && best.is_none_or(|(best, ..)| row.start < best),
+                };
+                if is_next {
+                    best = Some(place);
+                }
+                let is_hit = hits.len() < MAX_HITS || hits.peek().is_some_and(|last| place < *last);
+                if row.start >= from && is_hit {
+                    hits.push(place);
+                    if hits.len() > MAX_HITS {
+                        hits.pop();
+                    }
                 }
             }
         }
@@ -116,7 +120,7 @@ pub(super) fn search(store: &Store, filter: Option<&Matches>, sought: Sought<'_>
 fn find_row(store: &Store, track: u32, number: u64) -> Option<FoundRow> {
     let of = store.track(track)?;
     let rows = of.rows.lock();
-    Some(found_row(track, number, rows.row(number)?))
+    Some(found_row(track, number, &rows.row(number)?))
 }
 
 pub(super) fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn rows_are_found_by_name_in_both_directions_and_counted_by_range() {
-        let store = Store::new(10_000);
+        let store = Store::new(10_000, None);
         let session = store.add_session("h/s", false);
         for (thread, offset) in [("one", 0), ("two", 5)] {
             let label = TrackLabel {

@@ -303,7 +303,7 @@ mod tests {
         let Ok(Record::Event(sent)) = Record::parse(line) else {
             panic!("{line}");
         };
-        action(&sent, 100, 7, &Store::new(10))
+        action(&sent, 100, 7, &Store::new(10, None))
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The history that pages show: sessions, their tracks, and the rows of each track. Bounded: the
-//! oldest rows are dropped.
+//! oldest rows go to a file if there is one, and are dropped otherwise.
 //!
 //! The thread that decodes adds to it while others read. There is a lock for each track, held for
 //! as long as it takes to find what one page shows of it.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -18,6 +20,7 @@ use viewer::time::{AtomicTime, Nanoseconds};
 use super::arrows::Arrows;
 use super::histogram::Histogram;
 use super::row::{EventPlace, Row, RowKind};
+use super::row_file::{BLOCK_ROWS, RowFile};
 use super::span_log::SpanLog;
 use super::track::TrackRows;
 
@@ -25,8 +28,8 @@ use super::track::TrackRows;
 const MAX_TRACKS: usize = 1 << 14;
 /// Largest number of sessions. With more, those that ended first are removed with their tracks.
 const MAX_SESSIONS: usize = 1024;
-/// Rows that may be added before the oldest are dropped.
-const DROP_INTERVAL: usize = 4096;
+/// Rows that may be added before room is made for them.
+const ROOM_INTERVAL: usize = 4096;
 
 /// A session of a target, or a recording.
 #[derive(Debug)]
@@ -75,8 +78,14 @@ pub(super) struct Track {
 /// Everything that pages show.
 #[derive(Debug)]
 pub(super) struct Store {
+    /// Largest number of rows in memory.
     max_rows: usize,
+    /// The number of rows in memory.
     rows: AtomicUsize,
+    /// The number of rows in the file.
+    stored: AtomicUsize,
+    /// The file of the rows that memory has no room for.
+    row_file: Option<Arc<RowFile>>,
     added: AtomicUsize,
     changes: AtomicU64,
     names: RwLock<NameNumbers>,
@@ -193,11 +202,13 @@ impl Track {
 }
 
 impl Store {
-    /// An empty store for about this many rows.
-    pub(super) fn new(max_rows: usize) -> Self {
+    /// An empty store for about this many rows in memory, and for others in a file.
+    pub(super) fn new(max_rows: usize, file: Option<File>) -> Self {
         Self {
             max_rows,
             rows: AtomicUsize::new(0),
+            stored: AtomicUsize::new(0),
+            row_file: file.map(|file| Arc::new(RowFile::new(file))),
             added: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             names: RwLock::default(),
@@ -286,11 +297,17 @@ impl Store {
                 return true;
             }
             let rows = track.rows.lock();
-            self.rows.fetch_sub(rows.len(), Ordering::Relaxed);
+            self.count_dropped(rows.len() - rows.stored_len(), rows.stored_len());
             let last = rows.blocks.back().map(|block| block.max_end);
             self.raise_dropped_until(last.or(rows.dropped_until));
             false
         });
+    }
+
+    /// Rows are dropped, in memory and in the file.
+    fn count_dropped(&self, rows: usize, stored: usize) {
+        self.rows.fetch_sub(rows, Ordering::Relaxed);
+        self.stored.fetch_sub(stored, Ordering::Relaxed);
     }
 
     fn raise_dropped_until(&self, time: Option<i64>) {
@@ -342,7 +359,7 @@ impl Store {
 
     /// The number of rows that are kept.
     pub(super) fn row_count(&self) -> usize {
-        self.rows.load(Ordering::Relaxed)
+        self.rows.load(Ordering::Relaxed) + self.stored.load(Ordering::Relaxed)
     }
 
     /// The earliest and the latest time of an event or a loss, in nanoseconds. Absent before the
@@ -392,9 +409,9 @@ impl Store {
             self.added.store(since, Ordering::Relaxed);
             // To find the oldest blocks takes a look at all tracks: it is done for many rows at
             // once.
-            if kept > self.max_rows && since >= DROP_INTERVAL {
+            if kept > self.max_rows && since >= ROOM_INTERVAL {
                 self.added.store(0, Ordering::Relaxed);
-                self.drop_oldest();
+                self.make_room();
             }
         }
         changed
@@ -423,110 +440,69 @@ impl Store {
         }
     }
 
-    /// Drops the blocks that ended first until there is room again.
-    fn drop_oldest(&self) {
-        let tracks = self.tracks();
-        // A block that is being filled stays.
-        let oldest = |track: &Track| {
-            let rows = track.rows.lock();
-            let block = rows.blocks.front().filter(|_| rows.blocks.len() > 1);
-            block.and_then(|block| block.rows.iter().map(|row| row.start).max())
-        };
-        let mut queue: Vec<(i64, usize)> = (0..)
-            .zip(&tracks)
-            .filter_map(|(place, track)| Some((oldest(track)?, place)))
-            .collect();
-        while self.row_count() > self.max_rows {
-            let Some(first) = queue.iter_mut().min() else {
-                return;
-            };
-            let Some(track) = tracks.get(first.1) else {
-                return;
-            };
-            let dropped = track.rows.lock().drop_oldest();
-            self.rows.fetch_sub(dropped, Ordering::Relaxed);
-            self.raise_dropped_until(Some(first.0));
-            match oldest(track) {
-                Some(time) => first.0 = time,
-                None => {
-                    let place = first.1;
-                    queue.retain(|(_, other)| *other != place);
-                }
+    /// Moves the oldest blocks to the file, and drops those that it has no room for.
+    fn make_room(&self) {
+        loop {
+            if let Some(file) = &self.row_file {
+                self.for_oldest(TrackRows::oldest_in_memory, |rows, _| {
+                    let is_stored = self.has_too_many() && rows.store_oldest(file);
+                    if is_stored {
+                        self.rows.fetch_sub(BLOCK_ROWS, Ordering::Relaxed);
+                        self.stored.fetch_add(BLOCK_ROWS, Ordering::Relaxed);
+                    }
+                    is_stored
+                });
             }
+            if !self.has_too_many() {
+                return;
+            }
+            // As many blocks of the file have room for those that are in memory.
+            let excess = self.rows.load(Ordering::Relaxed) - self.max_rows;
+            let mut blocks = excess.div_ceil(BLOCK_ROWS);
+            let had = blocks;
+            self.for_oldest(TrackRows::oldest, |rows, time| {
+                let is_dropped = blocks > 0;
+                if is_dropped {
+                    blocks -= 1;
+                    let (dropped, stored) = rows.drop_oldest();
+                    self.count_dropped(dropped, stored);
+                    self.raise_dropped_until(Some(time));
+                }
+                is_dropped
+            });
+            if blocks == had {
+                return;
+            }
+        }
+    }
+
+    fn has_too_many(&self) -> bool {
+        self.rows.load(Ordering::Relaxed) > self.max_rows
+    }
+
+    /// Changes tracks until `change` returns false: always the one of which `oldest`, a time, is
+    /// the earliest.
+    fn for_oldest(
+        &self,
+        oldest: impl Fn(&TrackRows) -> Option<i64>,
+        mut change: impl FnMut(&mut TrackRows, i64) -> bool,
+    ) {
+        let tracks = self.tracks();
+        let places = (0..).zip(&tracks);
+        let begins = places.filter_map(|(place, track)| Some((oldest(&track.rows.lock())?, place)));
+        let mut queue: BinaryHeap<Reverse<(i64, usize)>> = begins.map(Reverse).collect();
+        while let Some(Reverse((time, place))) = queue.pop() {
+            let Some(track) = tracks.get(place) else {
+                return;
+            };
+            let mut rows = track.rows.lock();
+            if !change(&mut rows, time) {
+                return;
+            }
+            queue.extend(oldest(&rows).map(|time| Reverse((time, place))));
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::block::BLOCK_ROWS;
-    use super::*;
-
-    fn label(thread: &str) -> TrackLabel {
-        TrackLabel {
-            process: String::new(),
-            pid: None,
-            thread: thread.to_owned(),
-            is_counter: false,
-        }
-    }
-
-    fn add_instant(store: &Store, track: &Track, time: i64) {
-        let row = Row::new(RowKind::Instant, time, time, 0, EventPlace::default());
-        store.change_rows(track, |rows| rows.add(row));
-        store.count_event(time);
-    }
-
-    #[test]
-    fn recording_is_read_in_percent_until_it_ends() {
-        let store = Store::new(1000);
-        let recording = store.add_session("recording", true);
-        assert_eq!(recording.percent_read(), Some(0));
-        recording.add_bytes(300);
-        recording.add_bytes(100);
-        recording.add_packet(172);
-        assert_eq!(recording.percent_read(), Some(43));
-        // Files may have grown since they were opened.
-        recording.add_packet(1000);
-        assert_eq!(recording.percent_read(), Some(99));
-        recording.set_ended(true);
-        assert_eq!(recording.percent_read(), Some(100));
-        assert_eq!(store.add_session("live", false).percent_read(), None);
-    }
-
-    #[test]
-    fn oldest_rows_of_all_tracks_are_dropped_first() {
-        let store = Store::new(20_000);
-        let session = store.add_session("h/s", false);
-        let tracks = ["old", "new"].map(|name| store.add_track(&session, label(name)));
-        for time in 0..10_000 {
-            add_instant(&store, &tracks[0], time);
-        }
-        for time in 10_000..110_000 {
-            add_instant(&store, &tracks[1], time);
-        }
-        assert!(store.row_count() <= 20_000 + 2 * DROP_INTERVAL);
-        assert!(tracks[0].rows.lock().len() <= BLOCK_ROWS);
-        assert!(store.dropped_until().unwrap() > 80_000);
-        let kept: usize = tracks.iter().map(|track| track.rows.lock().len()).sum();
-        assert_eq!(kept, store.row_count());
-        assert_eq!(store.times(), Some((0, 109_999)));
-    }
-
-    #[test]
-    fn tracks_that_ended_first_are_removed_when_there_are_too_many() {
-        let store = Store::new(1000);
-        let session = store.add_session("h/s", false);
-        let first = store.add_track(&session, label("first"));
-        add_instant(&store, &first, 5);
-        first.end(6);
-        for number in 0..MAX_TRACKS {
-            store.add_track(&session, label(&number.to_string()));
-        }
-        assert!(store.track(first.id).is_none());
-        assert_eq!(store.row_count(), 0);
-        assert_eq!(store.dropped_until(), Some(5));
-        store.add_track(&session, label("one more"));
-        assert!(!store.has_room_for_track());
-    }
-}
+mod tests;

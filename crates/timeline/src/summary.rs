@@ -260,11 +260,12 @@ impl Sums {
             }
             if block.max_end < range.from {
                 let is_value = |row: &&Row| row.kind == RowKind::Counter && is_shown(row);
-                let last = block.rows.iter().rev().find(is_value);
+                let rows = block.rows();
+                let last = rows.iter().rev().find(is_value);
                 range.before = last.copied().or(range.before);
                 continue;
             }
-            for (number, row) in (first..).zip(&block.rows) {
+            for (number, row) in (first..).zip(&*block.rows()) {
                 if is_shown(row) {
                     self.read_row(track.id, number, row, range);
                 }
@@ -467,7 +468,7 @@ mod tests {
 
     #[test]
     fn times_are_those_within_the_range_and_own_times_without_what_is_within() {
-        let store = Store::new(1000);
+        let store = Store::new(1000, None);
         let track = track(&store, false);
         store.change_rows(&track, |rows| {
             rows.begin(0, 1, None, PLACE);
@@ -502,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_moment_of_spans_that_overlap_is_of_the_one_that_began_last() {
-        let store = Store::new(1000);
+        let store = Store::new(1000, None);
         let thread = track(&store, false);
         store.change_rows(&thread, |rows| {
             rows.begin(0, 1, Some(10), PLACE);
@@ -525,7 +526,7 @@ mod tests {
 
     #[test]
     fn values_of_a_counter_last_until_the_next_one_or_the_end_of_the_track() {
-        let store = Store::new(1000);
+        let store = Store::new(1000, None);
         let track = track(&store, true);
         for (time, value) in [(0, 1.0), (10, 3.0), (20, 9.0)] {
             let row = Row::counter(time, value, 1, PLACE);
@@ -552,7 +553,7 @@ mod tests {
             i64::try_from(seed >> 33).unwrap() % below
         };
         for _ in 0..200 {
-            let store = Store::new(1000);
+            let store = Store::new(1000, None);
             let track = track(&store, false);
             let mut all = Vec::new();
             let mut begin = 0;

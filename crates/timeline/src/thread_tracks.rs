@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn process_and_thread_names_appear_on_their_tracks() {
-        let store = Store::new(1000);
+        let store = Store::new(1000, None);
         let session = store.add_session("h/s", false);
         let mut tracks = ThreadTracks::default();
         let (process, thread) = (Id::Number(7), Id::Number(8));
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn processes_and_threads_with_wide_ids_and_names_have_tracks_of_their_own() {
-        let store = Store::new(1000);
+        let store = Store::new(1000, None);
         let session = store.add_session("h/s", false);
         let mut tracks = ThreadTracks::default();
         let (wide, name) = (Id::Number(140_589_156_634_432), Id::Text("main".into()));

@@ -6,9 +6,11 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use super::block::{BLOCK_ROWS, Block, GROUP_BLOCKS, Group};
+use super::block::{Block, GROUP_BLOCKS, Group};
 use super::row::{EventPlace, OPEN, Row, RowKind};
+use super::row_file::{BLOCK_ROWS, RowFile};
 
 /// Largest depth that is shown. Spans within are shown at this depth.
 const MAX_DEPTH: u16 = 63;
@@ -34,6 +36,8 @@ struct OpenSpan {
 #[derive(Debug, Default)]
 pub(super) struct TrackRows {
     pub(super) blocks: VecDeque<Block>,
+    /// The number of blocks whose rows are stored: the first ones.
+    stored: usize,
     /// Groups of blocks that have been seen as a whole, by the number of the group from the first
     /// row that there ever was.
     groups: BTreeMap<u64, Group>,
@@ -66,17 +70,17 @@ impl TrackRows {
     /// The number of rows that are kept.
     pub(super) fn len(&self) -> usize {
         // All blocks but the last are full.
-        let last = self.blocks.back().map_or(0, |block| block.rows.len());
+        let last = self.blocks.back().map_or(0, Block::len);
         self.blocks.len().saturating_sub(1) * BLOCK_ROWS + last
+    }
+
+    /// The number of rows that are kept and not in memory.
+    pub(super) fn stored_len(&self) -> usize {
+        self.stored * BLOCK_ROWS
     }
 
     fn next_row(&self) -> u64 {
         self.first_row + self.len() as u64
-    }
-
-    /// All rows that are kept, with their numbers.
-    pub(super) fn numbered(&self) -> impl Iterator<Item = (u64, &Row)> {
-        (self.first_row..).zip(self.blocks.iter().flat_map(|block| &block.rows))
     }
 
     /// The blocks that are kept from that of a row on, each with the number of its first row.
@@ -116,12 +120,10 @@ impl TrackRows {
     }
 
     /// The row of a number, unless it has been dropped.
-    pub(super) fn row(&self, number: u64) -> Option<&Row> {
+    pub(super) fn row(&self, number: u64) -> Option<Row> {
         let place = usize::try_from(number.checked_sub(self.first_row)?).ok()?;
-        self.blocks
-            .get(place / BLOCK_ROWS)?
-            .rows
-            .get(place % BLOCK_ROWS)
+        let block = self.blocks.get(place / BLOCK_ROWS)?;
+        block.rows().get(place % BLOCK_ROWS).copied()
     }
 
     /// The number of a row, of which the page knows the lower 32 bits.
@@ -145,15 +147,20 @@ impl TrackRows {
         }
         let near = near.into_iter().filter_map(|place| self.blocks.get(place));
         let near = near.filter(|block| block.min_start <= time && time <= block.max_end);
-        let spans = near.flat_map(|block| &block.rows);
-        let around =
-            spans.filter(|row| row.kind == RowKind::Span && row.start <= time && time <= row.end());
-        around.max_by_key(|row| row.depth).map(|row| row.name)
+        let is_around =
+            |row: &Row| row.kind == RowKind::Span && row.start <= time && time <= row.end();
+        // The last one, as among the rows of a block.
+        let deepest = near.filter_map(|block| {
+            let rows = block.rows();
+            let around = rows.iter().filter(|row| is_around(row));
+            around.max_by_key(|row| row.depth).copied()
+        });
+        deepest.max_by_key(|row| row.depth).map(|row| row.name)
     }
 
     fn push(&mut self, row: Row) -> u64 {
         let number = self.next_row();
-        let is_full = |block: &Block| block.rows.len() >= BLOCK_ROWS;
+        let is_full = |block: &Block| block.len() >= BLOCK_ROWS;
         if self.blocks.back().is_none_or(is_full) {
             self.blocks.push_back(Block::new());
         }
@@ -201,11 +208,13 @@ impl TrackRows {
         self.groups.clear();
         let lower = |depth: u16| (depth + 1).min(MAX_DEPTH);
         for block in &mut self.blocks {
-            block.summary = None;
-            for row in &mut block.rows {
-                row.depth = lower(row.depth);
-                self.depths = self.depths.max(row.depth + 1);
-            }
+            block.change(|rows| {
+                for row in rows {
+                    row.depth = lower(row.depth);
+                    self.depths = self.depths.max(row.depth + 1);
+                }
+                true
+            });
         }
         for span in &mut self.open {
             span.depth = lower(span.depth);
@@ -358,213 +367,76 @@ impl TrackRows {
             |inner: &Row| inner.start >= start && inner.end() <= end && inner.kind != RowKind::Loss;
         let mut looked_at = 0;
         // The rows within came last: the first one outside ends the search.
-        'blocks: for block in self.blocks.iter_mut().rev() {
-            for inner in block.rows.iter_mut().rev() {
-                looked_at += 1;
-                if looked_at > MAX_MOVED_ROWS {
-                    break 'blocks;
+        for block in self.blocks.iter_mut().rev() {
+            let mut is_done = false;
+            block.change(|rows| {
+                let mut has_changed = false;
+                for inner in rows.iter_mut().rev() {
+                    looked_at += 1;
+                    // States are on a line of their own.
+                    let is_state = inner.kind == RowKind::State;
+                    is_done = looked_at > MAX_MOVED_ROWS || !(is_state || is_within(inner));
+                    if is_done {
+                        break;
+                    }
+                    if !is_state {
+                        inner.depth = (inner.depth + 1).min(MAX_DEPTH);
+                        self.depths = self.depths.max(inner.depth + 1);
+                        has_changed = true;
+                    }
                 }
-                // States are on a line of their own.
-                if inner.kind == RowKind::State {
-                    continue;
-                }
-                if !is_within(inner) {
-                    break 'blocks;
-                }
-                inner.depth = (inner.depth + 1).min(MAX_DEPTH);
-                self.depths = self.depths.max(inner.depth + 1);
-                block.summary = None;
+                has_changed
+            });
+            if is_done {
+                break;
             }
         }
         self.forget_groups(self.next_row().saturating_sub(looked_at));
         self.push(row);
     }
 
-    /// Drops the oldest block. Returns how many rows it had.
-    pub(super) fn drop_oldest(&mut self) -> usize {
+    /// The latest begin of a row of the oldest block. A block that is being filled stays.
+    pub(super) fn oldest(&self) -> Option<i64> {
+        let block = self.blocks.front().filter(|_| self.blocks.len() > 1);
+        block?.max_start()
+    }
+
+    /// The latest begin of a row of the oldest block in memory. A block that is being filled stays.
+    pub(super) fn oldest_in_memory(&self) -> Option<i64> {
+        let block = self.blocks.get(self.stored);
+        let block = block.filter(|_| self.stored + 1 < self.blocks.len());
+        block?.max_start()
+    }
+
+    /// Moves the rows of the oldest block in memory to a file. Returns false if there is no room.
+    pub(super) fn store_oldest(&mut self, file: &Arc<RowFile>) -> bool {
+        // While its rows are in memory: a view of everything reads none of them.
+        self.group(self.stored);
+        let block = self.blocks.get_mut(self.stored);
+        let is_stored = block.is_some_and(|block| block.store(file));
+        self.stored += usize::from(is_stored);
+        is_stored
+    }
+
+    /// Drops the oldest block. Returns how many rows it had, in memory and in the file.
+    pub(super) fn drop_oldest(&mut self) -> (usize, usize) {
         let Some(block) = self.blocks.pop_front() else {
-            return 0;
+            return (0, 0);
         };
-        self.first_row += block.rows.len() as u64;
+        self.first_row += block.len() as u64;
         self.groups = self
             .groups
             .split_off(&self.first_row.div_ceil((BLOCK_ROWS * GROUP_BLOCKS) as u64));
-        let last = block.rows.iter().map(|row| row.start).max();
-        self.dropped_until = self.dropped_until.max(last);
-        block.rows.len()
+        self.dropped_until = self.dropped_until.max(block.max_start());
+        match self.stored.checked_sub(1) {
+            Some(stored) => {
+                self.stored = stored;
+                (0, block.len())
+            }
+            None => (block.len(), 0),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PLACE: EventPlace = EventPlace {
-        packet: 0,
-        event: 0,
-    };
-
-    fn rows(track: &TrackRows) -> Vec<(i64, i64, u32, u16)> {
-        let rows = track.blocks.iter().flat_map(|block| &block.rows);
-        rows.map(|row| (row.start, row.end(), row.name, row.depth))
-            .collect()
-    }
-
-    #[test]
-    fn begins_and_ends_of_spans_are_paired_by_name() {
-        let mut track = TrackRows::default();
-        track.begin(10, 1, None, PLACE);
-        track.begin(20, 2, None, PLACE);
-        track.add(Row::new(RowKind::Instant, 25, 25, 3, PLACE));
-        assert!(!track.end(26, Some(9)), "no span of this name is open");
-        assert!(track.end(30, Some(1)), "the span within ends too");
-        assert_eq!(
-            rows(&track),
-            [(10, 30, 1, 0), (20, 30, 2, 1), (25, 25, 3, 2)]
-        );
-        assert!(!track.end(40, None));
-        track.begin(50, 1, None, PLACE);
-        track.end_all(60);
-        assert_eq!(rows(&track).last(), Some(&(50, 60, 1, 0)));
-    }
-
-    #[test]
-    fn states_are_on_a_line_of_their_own_above_what_was_there_before() {
-        let mut track = TrackRows::default();
-        track.begin(10, 1, None, PLACE);
-        track.set_state(20, Some((7, PLACE)));
-        track.begin(30, 2, None, PLACE);
-        track.set_state(40, Some((8, PLACE)));
-        track.complete(35, 45, 3, PLACE);
-        track.set_state(50, None);
-        assert!(track.end(60, Some(2)));
-        assert!(track.end(70, None));
-        track.set_state(80, Some((7, PLACE)));
-        track.end_all(90);
-        assert_eq!(
-            rows(&track),
-            [
-                (10, 70, 1, 1),
-                (20, 40, 7, 0),
-                (30, 60, 2, 2),
-                (40, 50, 8, 0),
-                (35, 45, 3, 3),
-                (80, 90, 7, 0)
-            ]
-        );
-        assert_eq!(track.depths, 4);
-    }
-
-    #[test]
-    fn spans_with_ids_end_in_any_order_and_do_not_cover_each_other() {
-        let mut track = TrackRows::default();
-        track.begin(0, 1, Some(10), PLACE);
-        track.begin(10, 2, Some(20), PLACE);
-        assert!(track.end_by_id(30, 10), "the outer one");
-        track.begin(40, 3, Some(30), PLACE);
-        assert!(track.end_by_id(50, 30));
-        assert!(track.end_by_id(60, 20));
-        assert!(!track.end_by_id(70, 20), "it has ended");
-        track.begin(80, 4, Some(10), PLACE);
-        assert!(track.end_by_id(90, 10));
-        assert_eq!(
-            rows(&track),
-            [
-                (0, 30, 1, 0),
-                (10, 60, 2, 1),
-                (40, 50, 3, 2),
-                (80, 90, 4, 0)
-            ]
-        );
-        track.begin(100, 1, Some(10), PLACE);
-        track.begin(110, 2, Some(20), PLACE);
-        track.add_loss();
-        assert!(
-            track.end_by_id(120, 10),
-            "the end of the inner one may be lost"
-        );
-        let last = rows(&track).split_off(4);
-        assert_eq!(last, [(100, 120, 1, 0), (110, 120, 2, 1)]);
-        assert_eq!(track.depth(), 0);
-    }
-
-    #[test]
-    fn span_that_is_reported_at_its_end_moves_those_within_it_down() {
-        let mut track = TrackRows::default();
-        track.complete(5, 6, 9, PLACE);
-        track.complete(12, 14, 1, PLACE);
-        track.complete(15, 18, 2, PLACE);
-        track.complete(11, 19, 3, PLACE);
-        track.complete(10, 20, 4, PLACE);
-        let found = rows(&track);
-        assert_eq!(
-            found,
-            [
-                (5, 6, 9, 0),
-                (12, 14, 1, 2),
-                (15, 18, 2, 2),
-                (11, 19, 3, 1),
-                (10, 20, 4, 0)
-            ]
-        );
-        assert_eq!(track.depths, 3);
-    }
-
-    #[test]
-    fn oldest_rows_are_dropped_in_blocks_and_numbers_stay() {
-        let mut track = TrackRows::default();
-        let count = 3 * BLOCK_ROWS + 5;
-        for time in 0..i64::try_from(count).unwrap() {
-            track.add(Row::new(RowKind::Instant, time, time, 0, PLACE));
-        }
-        assert_eq!(track.drop_oldest(), BLOCK_ROWS);
-        assert_eq!(track.len(), count - BLOCK_ROWS);
-        let first = BLOCK_ROWS as u64;
-        let time = i64::try_from(first).unwrap();
-        assert_eq!(track.dropped_until, Some(time - 1));
-        assert_eq!(track.row(first - 1), None);
-        assert_eq!(track.row(first).unwrap().start, time);
-        assert_eq!(track.number_of(300), 300);
-        assert_eq!(track.row(count as u64), None);
-        track.first_row = (1 << 32) + 256;
-        assert_eq!(track.number_of(300), (1 << 32) + 300);
-    }
-
-    #[test]
-    fn spans_that_overlap_have_lines_of_their_own_until_they_end() {
-        let mut track = TrackRows::default();
-        track.begin_overlapping(10, 1, 100, PLACE);
-        track.begin_overlapping(20, 1, 200, PLACE);
-        assert!(track.end_overlapping(30, 100));
-        assert!(!track.end_overlapping(31, 100), "it has ended");
-        track.begin_overlapping(40, 2, 300, PLACE);
-        track.end_all(50);
-        assert_eq!(
-            rows(&track),
-            [(10, 30, 1, 0), (20, 50, 1, 1), (40, 50, 2, 0)]
-        );
-        track.begin_overlapping(51, 1, 100, PLACE);
-        track.begin_overlapping(52, 1, 100, PLACE);
-        assert!(track.end_overlapping(53, 100) && track.end_overlapping(54, 100));
-        let nested = [(51, 54, 1, 0), (52, 53, 1, 1)];
-        assert_eq!(rows(&track).split_at(3).1, nested, "of one key");
-        track.begin_overlapping_hidden(100);
-        assert!(track.end_overlapping(55, 100) && !track.end_overlapping(56, 100));
-        assert_eq!(rows(&track).len(), 5);
-        for key in 0..1000 {
-            track.begin_overlapping(60, 3, key, PLACE);
-        }
-        assert_eq!(track.depths, MAX_DEPTH + 1);
-        assert_eq!(track.overlapping.len(), usize::from(MAX_DEPTH));
-    }
-
-    #[test]
-    fn number_of_open_spans_is_limited() {
-        let mut track = TrackRows::default();
-        for time in 0..2000 {
-            track.begin(time, 1, None, PLACE);
-        }
-        assert_eq!(track.open.len(), MAX_OPEN_SPANS);
-        assert!(track.depths <= MAX_DEPTH + 1);
-    }
-}
+mod tests;

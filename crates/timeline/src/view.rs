@@ -1,9 +1,10 @@
 //! What a page sees of a track in a range of time: rows that are at least as long as a few pixels,
 //! and the others merged.
 
-use super::block::{BLOCK_ROWS, GROUP_BLOCKS, NumberedRow, Summary};
+use super::block::{GROUP_BLOCKS, NumberedRow, Summary};
 use super::matches::Matches;
 use super::row::{Row, RowKind};
+use super::row_file::BLOCK_ROWS;
 use super::track::TrackRows;
 
 /// The number of pixels that small rows are merged into.
@@ -178,14 +179,15 @@ impl TrackRows {
             match Seen::of(view, block.min_start, block.max_end) {
                 Seen::After => continue,
                 Seen::Before => {
-                    let rows = (first..).zip(&block.rows);
-                    let last = rows
+                    let rows = block.rows();
+                    let last = (first..)
+                        .zip(&*rows)
                         .filter(|(_, row)| is_counter(row) && is_shown(row))
                         .last();
                     before = last.map(|(row, last)| Summary::of(row, last)).or(before);
                     continue;
                 }
-                Seen::Small if block.rows.len() == BLOCK_ROWS && filter.is_none() => {
+                Seen::Small if block.len() == BLOCK_ROWS && filter.is_none() => {
                     for of in block.summary() {
                         merger.add(of.numbered_from(first));
                     }
@@ -194,8 +196,8 @@ impl TrackRows {
                 Seen::Small | Seen::Partly => {}
             }
             // Of a block that is partly in view only some rows count.
-            let rows = (first..).zip(&block.rows);
-            for (row, of) in rows.filter(|(_, of)| is_shown(of)) {
+            let rows = block.rows();
+            for (row, of) in (first..).zip(&*rows).filter(|(_, of)| is_shown(of)) {
                 if of.start > view.to || of.end() < view.from {
                     if of.start < view.from && is_counter(of) {
                         before = Some(Summary::of(row, of));
@@ -230,8 +232,8 @@ impl TrackRows {
             let is_within = block.min_start >= from && block.max_end <= to;
             match (is_outside, is_within && filter.is_none()) {
                 (true, _) => 0,
-                (false, true) => block.rows.len(),
-                (false, false) => block.rows.iter().filter(is_shown).count(),
+                (false, true) => block.len(),
+                (false, false) => block.rows().iter().filter(is_shown).count(),
             }
         });
         counts.map(|count| count as u64).sum()
@@ -244,7 +246,10 @@ fn is_counter(row: &Row) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::row::EventPlace;
+    use super::super::row_file::RowFile;
     use super::*;
 
     const PLACE: EventPlace = EventPlace {
@@ -421,5 +426,61 @@ mod tests {
                 (100_299, 1.0, 1)
             ]
         );
+    }
+
+    /// Does one of all that changes rows.
+    fn change(track: &mut TrackRows, random: u64, time: i64) {
+        let key = random >> 60;
+        let length = i64::try_from(random >> 55).unwrap();
+        match random % 11 {
+            0..3 => track.complete(time - length, time, 1, PLACE),
+            3 => track.begin(time, 2, None, PLACE),
+            4 => drop(track.end(time, None)),
+            5 if time > 400_000 => track.set_state(time, Some((3, PLACE))),
+            6 => track.begin_overlapping(time, 4, key, PLACE),
+            7 => drop(track.end_overlapping(time, key)),
+            8 => track.begin(time, 5, Some(key), PLACE),
+            9 => drop(track.end_by_id(time, key)),
+            _ => track.add(Row::counter(time, random as f64, 6, PLACE)),
+        }
+    }
+
+    #[test]
+    fn tracks_of_which_rows_are_stored_show_what_those_in_memory_do() {
+        let file = Arc::new(RowFile::new(tempfile::tempfile().unwrap()));
+        let (mut stored, mut in_memory) = (TrackRows::default(), TrackRows::default());
+        let mut random = 1_u64;
+        for time in 0..60_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            // Its lowest bits are hardly random.
+            let number = random >> 3;
+            change(&mut stored, number, time * 10);
+            change(&mut in_memory, number, time * 10);
+            if stored.len() - stored.stored_len() > 5 * BLOCK_ROWS {
+                assert!(stored.oldest_in_memory().is_some() && stored.store_oldest(&file));
+            }
+            if time % 600 == 599 {
+                assert_eq!(stored.drop_oldest().1, BLOCK_ROWS);
+                in_memory.drop_oldest();
+            }
+        }
+        assert!(stored.stored_len() > 30_000);
+        for number in 0..stored.len() as u64 + stored.first_row {
+            assert_eq!(stored.row(number), in_memory.row(number));
+        }
+        assert_eq!(stored.depths, in_memory.depths);
+        assert_eq!(stored.dropped_until, in_memory.dropped_until);
+        for from in (0..600_000).step_by(7777) {
+            let range = (from, from + 20_000);
+            assert_eq!(stored.count(range, None), in_memory.count(range, None));
+            assert_eq!(stored.innermost(from), in_memory.innermost(from));
+            for width in [1, 100, 2000] {
+                let shown = [&mut stored, &mut in_memory]
+                    .map(|track| visible(track, from, from + 100_000, width));
+                assert_eq!(shown[0], shown[1]);
+            }
+        }
     }
 }

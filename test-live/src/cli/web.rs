@@ -27,8 +27,8 @@ const ROW_BYTES: u64 = 36;
 /// while they are recorded. Sessions appear and go without a reload. A host that is called web is
 /// the target net://web.
 ///
-/// The history is bounded: the oldest events are dropped. When all targets have ended, the history
-/// is served until SIGINT or SIGTERM.
+/// The history is bounded: the oldest events are dropped, or kept on disk (--history-dir). When all
+/// targets have ended, the history is served until SIGINT or SIGTERM.
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES)]
 pub struct WebArguments {
@@ -66,11 +66,15 @@ pub struct WebArguments {
     /// What finds functions and source lines.
     #[command(flatten)]
     pub debug_info: DebugInfoArguments,
-    /// Keep about N rows (spans, instants and values of counters), each in 32 bytes of memory;
+    /// Keep about N rows (spans, instants and values of counters) in memory, each in 32 bytes;
     /// default: 10000000, or if all targets are directories, as many as take a quarter of the
     /// memory of this host.
     #[arg(long, value_name = "N", value_parser = parse_history)]
     pub history: Option<usize>,
+    /// Keep older rows in an unnamed file in DIR, as long as a twentieth of its file system stays
+    /// free; default if all targets are directories: $TMPDIR, or /var/tmp.
+    #[arg(long, value_name = "DIR")]
+    pub history_dir: Option<PathBuf>,
     /// What relates the clocks of hosts.
     #[command(flatten)]
     pub align: AlignArguments,
@@ -144,6 +148,12 @@ fn default_history(memory: Option<u64>) -> usize {
     usize::try_from(rows.clamp(LIVE_HISTORY, *HISTORIES.end())).unwrap_or(usize::MAX)
 }
 
+/// The directory of large temporary files. It is not `/tmp`, which may be in memory.
+fn temporary_directory() -> PathBuf {
+    let chosen = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty());
+    chosen.unwrap_or_else(|| "/var/tmp".into()).into()
+}
+
 /// The memory of this host, in bytes.
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
@@ -167,6 +177,13 @@ impl WebArguments {
             .all(|target| matches!(target, Target::Directory(_)));
         let default = || default_history(are_directories.then(memory_bytes));
         let history = self.history.unwrap_or_else(default);
+        let history_file = match &self.history_dir {
+            Some(directory) => Some(tempfile::tempfile_in(directory).map_err(|error| {
+                UsageError(format!("--history-dir {}: {error}", directory.display()))
+            })?),
+            None if are_directories => tempfile::tempfile_in(temporary_directory()).ok(),
+            None => None,
+        };
         Ok(TimelineSettings {
             targets: self.targets,
             seek: self.seek.into(),
@@ -174,6 +191,7 @@ impl WebArguments {
             align: self.align.by(),
             debug_info: self.debug_info.open(),
             history,
+            history_file,
             listen: self.listen,
             token: self.token,
             token_lifetime: self.token_lifetime,
