@@ -4,12 +4,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use daemon::checkup::Report;
 use daemon::checkup::listener::program_name;
@@ -24,6 +25,15 @@ const COMMANDS: [&str; 5] = ["archive", "certs", "check-config", "doctor", "drai
 /// Runs a program in a session of its own, without the terminal of this one.
 const SETSID: &str = "/usr/bin/setsid";
 
+/// Runs a program as another user.
+const SETPRIV: &str = "/usr/bin/setpriv";
+
+/// Longest time for which a doctor may run. It takes longest to probe an archive.
+const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Largest number of bytes that a doctor may print.
+const MAX_PRINTED: u64 = 1 << 20;
+
 /// Where a doctor finds the programs of the system.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -34,8 +44,7 @@ const PROCESS: &str = "RELAYD_DOCTOR_OF";
 #[derive(Debug)]
 pub struct RunningRelay {
     pid: u32,
-    user: u32,
-    group: u32,
+    owner: Owner,
     directory: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
@@ -113,16 +122,32 @@ pub fn examined() -> Option<u32> {
 struct Owner {
     user: u32,
     group: u32,
+    /// The further groups, as `setpriv` takes them: numbers with commas between.
+    groups: String,
     program: PathBuf,
 }
 
 impl Owner {
     fn of(process: &Path) -> io::Result<Self> {
-        let owner = fs::metadata(process)?;
+        let program = fs::read_link(process.join("exe"))?;
+        let status = fs::read_to_string(process.join("status"))?;
+        let numbers = |name: &str| -> Vec<u32> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let words = line.unwrap_or_default().split_whitespace();
+            words.filter_map(|word| word.parse().ok()).collect()
+        };
+        // The real, effective, saved and file system's one: a program with privileges has several.
+        let only = |numbers: &[u32]| match numbers {
+            [first, others @ ..] if others.iter().all(|other| other == first) => Ok(*first),
+            _ => Err(io::Error::other("it has several users or groups")),
+        };
+        let groups = numbers("Groups:");
+        let groups: Vec<_> = groups.iter().map(u32::to_string).collect();
         Ok(Self {
-            user: owner.uid(),
-            group: owner.gid(),
-            program: fs::read_link(process.join("exe"))?,
+            user: only(&numbers("Uid:"))?,
+            group: only(&numbers("Gid:"))?,
+            groups: groups.join(","),
+            program,
         })
     }
 }
@@ -155,13 +180,15 @@ impl RunningRelay {
         // A relay in the background has left the directory that its relative paths begin at.
         let began = environment.iter().find(|(name, _)| name == "PWD");
         let began = began.map(|(_, directory)| PathBuf::from(directory));
-        let began = began.filter(|began| began.is_absolute() && directory == Path::new("/"));
+        let began = began.filter(|began| began.is_absolute() && began.is_dir());
         Ok(Self {
             pid,
-            user: owner.user,
-            group: owner.group,
-            // Not its name: the directory may have been removed.
-            directory: began.unwrap_or_else(|| process.join("cwd")),
+            owner,
+            directory: match directory == Path::new("/") {
+                true => began.unwrap_or(directory),
+                // Not its name: the directory may have been removed.
+                false => process.join("cwd"),
+            },
             arguments: fields(&line).skip(1).map(OsStr::to_owned).collect(),
             environment,
         })
@@ -188,63 +215,134 @@ impl RunningRelay {
     /// Whether the relay has another user than this process, which can take its place.
     #[must_use]
     pub fn is_of_lesser_user(&self) -> bool {
-        self.user != 0 && rustix::process::geteuid().is_root()
+        self.owner.user != 0 && rustix::process::geteuid().is_root()
     }
 
-    /// Runs `relayd doctor` in the place of the relay, with its options, environment and directory;
-    /// or with the options that are `given`, and those of this process. Returns what it finds.
+    /// Runs `relayd doctor` in the place of the relay: with its environment, and with its options
+    /// and directory unless options are `given`. Returns what it finds.
     ///
     /// The user of the relay may be hostile, and rules over the doctor that runs as it: that has
-    /// neither the terminal of this one, nor variables by which others run.
+    /// neither the terminal nor the variables of this one, and is waited for a limited time.
     ///
     /// # Errors
-    /// If it cannot be started, or fails before it examines anything.
+    /// If it cannot be started, fails before it examines anything, or does not end.
     pub fn run_doctor(&self, given: Option<&[OsString]>) -> io::Result<Report> {
         let program = std::env::current_exe()?;
+        let Owner {
+            user,
+            group,
+            groups,
+            ..
+        } = &self.owner;
         let mut doctor = if self.is_of_lesser_user() {
             let mut session = Command::new(SETSID);
-            // Without further groups, which the relay may have.
-            session.arg("--wait").arg(program);
-            session.gid(self.group).uid(self.user);
+            session.arg("--wait").arg(SETPRIV);
+            session.args([format!("--reuid={user}"), format!("--regid={group}")]);
+            session.arg(match groups.is_empty() {
+                true => "--clear-groups".to_owned(),
+                false => format!("--groups={groups}"),
+            });
+            session.arg(program);
             session
         } else {
             Command::new(program)
         };
         doctor.arg("doctor").env_clear().stdin(Stdio::null());
+        doctor.envs(passed_on(&self.environment)).env("PATH", PATH);
+        doctor.env(PROCESS, self.pid.to_string());
         match given {
-            Some(given) => doctor.args(given).envs(passed_on(std::env::vars_os())),
-            None => {
-                let environment = self.environment.iter().cloned();
-                doctor.args(&self.arguments);
-                doctor
-                    .envs(passed_on(environment))
-                    .current_dir(&self.directory)
-            }
+            Some(given) => doctor.args(given),
+            None => doctor.args(&self.arguments).current_dir(&self.directory),
         };
-        doctor.arg("--json").env("PATH", PATH);
-        let ended = doctor.env(PROCESS, self.pid.to_string()).output()?;
-        serde_json::from_slice(&ended.stdout).map_err(|_| {
-            let printed = String::from_utf8_lossy(&ended.stderr);
-            io::Error::other(printable(printed.trim()))
+        doctor.arg("--json");
+        let (printed, errors) = output_within(&mut doctor, DOCTOR_TIMEOUT)?;
+        serde_json::from_slice(&printed).map_err(|_| {
+            let errors = String::from_utf8_lossy(&errors);
+            io::Error::other(printable(errors.trim()))
         })
     }
 }
 
-/// The variables that a doctor has: the settings of a relay, and nothing that makes programs run.
-fn passed_on(
-    variables: impl Iterator<Item = (OsString, OsString)>,
-) -> impl Iterator<Item = (OsString, OsString)> {
-    variables.filter(|(name, _)| {
-        let name = name.to_string_lossy();
-        ["HOME", "TZ", "NO_COLOR"].contains(&&*name)
+/// Runs a program. Returns the first part of what it prints on standard output and standard error.
+///
+/// # Errors
+/// If it cannot be started, or has not closed both in time. It is killed then.
+fn output_within(program: &mut Command, timeout: Duration) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let mut child = program
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let end = Instant::now() + timeout;
+    let [printed, errors] = [
+        child.stdout.take().map(|pipe| read_aside(Box::new(pipe))),
+        child.stderr.take().map(|pipe| read_aside(Box::new(pipe))),
+    ]
+    .map(|read| {
+        let read = read?;
+        read.recv_timeout(end.saturating_duration_since(Instant::now()))
+            .ok()
+    });
+    // What has closed both may still run.
+    let _ = child.kill();
+    child.wait()?;
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "its doctor does not end");
+    printed.zip(errors).ok_or_else(late)
+}
+
+/// Reads the first part of a pipe on a thread of its own, which ends with this process if nobody
+/// closes the pipe.
+fn read_aside(pipe: Box<dyn Read + Send>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What could be read shows whether that is enough.
+        let _ = pipe.take(MAX_PRINTED).read_to_end(&mut bytes);
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
+
+/// The variables of a relay that a doctor has: its settings, and nothing that makes programs run.
+fn passed_on(variables: &[(OsString, OsString)]) -> impl Iterator<Item = (&OsString, &OsString)> {
+    let is_passed_on = |name: &OsStr| {
+        let name = name.to_string_lossy().to_uppercase();
+        ["HOME", "TZ", "NO_COLOR", "SSL_CERT_FILE", "SSL_CERT_DIR"].contains(&&*name)
+            || ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"].contains(&&*name)
             || ["LTTNG_", "XDG_", "AWS_", "GOOGLE_", "AZURE_"]
                 .iter()
                 .any(|prefix| name.starts_with(prefix))
-    })
+    };
+    let variables = variables.iter().map(|(name, value)| (name, value));
+    variables.filter(move |(name, _)| is_passed_on(name))
 }
 
 /// Splits what ends with a zero byte each.
 fn fields(bytes: &[u8]) -> impl Iterator<Item = &OsStr> {
     let fields = bytes.split_inclusive(|byte| *byte == 0);
     fields.map(|field| OsStr::from_bytes(field.strip_suffix(b"\0").unwrap_or(field)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doctor_that_does_not_end_is_killed_and_one_that_prints_without_end_is_cut() {
+        let late = output_within(
+            Command::new("sleep").arg("1000"),
+            Duration::from_millis(100),
+        );
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let (printed, errors) = output_within(&mut Command::new("yes"), DOCTOR_TIMEOUT).unwrap();
+        assert_eq!(printed.len() as u64, MAX_PRINTED);
+        assert_eq!(errors, []);
+    }
+
+    #[test]
+    fn variables_that_make_programs_run_are_not_passed_on() {
+        let all = ["LD_PRELOAD", "HOME", "AWS_REGION", "https_proxy", "PWD"];
+        let all = all.map(|name| (OsString::from(name), OsString::from("x")));
+        let names: Vec<_> = passed_on(&all).map(|(name, _)| name).collect();
+        assert_eq!(names, ["HOME", "AWS_REGION", "https_proxy"]);
+    }
 }

@@ -10,7 +10,7 @@ use tests::certificates::Certificates;
 use tests::lab::Lab;
 use tests::peers;
 use tests::process::Process;
-use tests::relay::{Relay, free_addresses, producer_url};
+use tests::relay::{Relay, free_addresses, port_options, producer_url};
 
 use crate::error_texts::fail;
 
@@ -22,24 +22,14 @@ fn doctor(lab: &Lab, program: &Path, arguments: &[&str]) -> (Option<i32>, String
     (ended.status.code(), ended.stdout.join("\n"))
 }
 
-/// Returns the options of `relayd` for ports of this host.
-fn port_options(addresses: [std::net::SocketAddr; 3]) -> Vec<String> {
-    let options = ["--control-port", "--data-port", "--live-port"];
-    let pairs = options.into_iter().zip(addresses);
-    pairs
-        .map(|(option, address)| format!("{option}=tcp://{address}"))
-        .collect()
-}
-
 fn relay_doctor(
     lab: &Lab,
     addresses: [std::net::SocketAddr; 3],
     output: &Path,
 ) -> (Option<i32>, String) {
-    let mut options = port_options(addresses);
-    options.push(format!("--output={}", output.display()));
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    doctor(lab, binaries::relayd(), &options)
+    let [control, data, live] = port_options(addresses);
+    let output = format!("--output={}", output.display());
+    doctor(lab, binaries::relayd(), &[&control, &data, &live, &output])
 }
 
 #[test]
