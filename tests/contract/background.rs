@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tests::lab::Lab;
-use tests::relay::free_addresses;
+use tests::relay::{free_addresses, port_options};
 use tests::{binaries, peers, wait_until};
 
-use super::{all_accept, link_as_lttng_relayd, port_arguments};
+use super::{all_accept, link_as_lttng_relayd};
 
 /// Returns the `/proc` directories of the daemons that this test has started.
 fn daemons(lab: &Lab) -> Vec<PathBuf> {
@@ -46,7 +46,7 @@ fn start_and_stop(lab: &Lab, mut command: Command, option: &str, addresses: [Soc
     let printed = fs::File::create(&printed_path).unwrap();
     let output = lab.directory("output");
     command
-        .args(port_arguments(addresses))
+        .args(port_options(addresses))
         .arg("-o")
         .arg(output)
         .arg(option)

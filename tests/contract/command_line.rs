@@ -3,14 +3,14 @@
 use std::process::Output;
 
 use tests::lab::Lab;
-use tests::relay::{Relay, free_addresses};
+use tests::relay::{Relay, free_addresses, port_options};
 
-use super::{all_relays, port_arguments};
+use super::all_relays;
 
 /// Runs all relays with these arguments and this environment variable, until they exit.
 fn run_all(arguments: &[&str], variable: Option<(&str, &str)>) -> [Output; 3] {
     let lab = Lab::new();
-    let addresses = port_arguments(free_addresses());
+    let addresses = port_options(free_addresses());
     all_relays(&lab).map(|mut program| {
         program.args(&addresses).args(arguments);
         program.envs(variable);

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::producer::is_closed;
-use tests::relay::{Relay, free_addresses};
+use tests::relay::{Relay, free_addresses, port_options};
 use tests::{binaries, wait_until};
-
-use super::port_arguments;
 
 #[test]
 fn port_and_pid_files_exist_while_the_daemon_runs() {
@@ -45,7 +43,7 @@ fn a_relative_pid_file_is_created_in_the_callers_working_directory() {
     let lab = Lab::new();
     let mut command = lab.command(binaries::relayd());
     command
-        .args(port_arguments(free_addresses()))
+        .args(port_options(free_addresses()))
         .args(["-P", "pid", "-d"])
         .current_dir(lab.path());
     assert!(command.status().unwrap().success());
@@ -60,18 +58,14 @@ fn startup_fails_if_pid_file_output_or_run_directory_cannot_be_created() {
     let lab = Lab::new();
     for arguments in [["-P", "/proc/nowhere/pid"], ["-o", "/proc/nowhere"]] {
         let mut command = lab.command(binaries::relayd());
-        let ended = Process::start(
-            command
-                .args(port_arguments(free_addresses()))
-                .args(arguments),
-        )
-        .wait();
+        let ended =
+            Process::start(command.args(port_options(free_addresses())).args(arguments)).wait();
         assert_eq!(ended.status.code(), Some(1));
         assert!(ended.stderr.concat().contains("/proc/nowhere"));
     }
     let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RUNDIR", "/proc/nowhere");
-    let ended = Process::start(command.args(port_arguments(free_addresses()))).wait();
+    let ended = Process::start(command.args(port_options(free_addresses()))).wait();
     assert_eq!(ended.status.code(), Some(1));
 }
 

@@ -42,14 +42,6 @@ fn all_relays(lab: &Lab) -> [Command; 3] {
     ]
 }
 
-/// Returns the arguments by which a relay listens on these control, data and live addresses.
-fn port_arguments(addresses: [SocketAddr; 3]) -> Vec<String> {
-    let ports = ["control", "data", "live"].iter().zip(addresses);
-    ports
-        .map(|(port, address)| format!("--{port}-port=tcp://{address}"))
-        .collect()
-}
-
 /// Whether all addresses accept connections.
 fn all_accept(addresses: [SocketAddr; 3]) -> bool {
     addresses

@@ -8,10 +8,10 @@ use std::os::unix::net::UnixDatagram;
 use rustix::io::{FdFlags, fcntl_setfd};
 use tests::lab::Lab;
 use tests::process::Process;
-use tests::relay::{Relay, free_addresses};
+use tests::relay::{Relay, free_addresses, port_options};
 use tests::{TEST_TIMEOUT, binaries, wait_until};
 
-use super::{all_accept, link_as_lttng_relayd, port_arguments};
+use super::{all_accept, link_as_lttng_relayd};
 
 #[test]
 fn service_manager_is_notified_of_readiness_and_stopping() {
@@ -28,7 +28,7 @@ fn service_manager_is_notified_of_readiness_and_stopping() {
     let mut command = lab.command(binaries::relayd());
     let relay = Process::start(
         command
-            .args(port_arguments(addresses))
+            .args(port_options(addresses))
             .env("NOTIFY_SOCKET", &path),
     );
     assert_eq!(notification(), "READY=1");
@@ -52,7 +52,7 @@ fn parent_process_receives_sigusr1_in_the_foreground_and_from_the_background() {
             .env("PID_FILE", &pid_file)
             .args(["-c", PARENT, "sh"])
             .arg(link_as_lttng_relayd(&lab))
-            .args(port_arguments(free_addresses()))
+            .args(port_options(free_addresses()))
             .args(["-S", "-P"])
             .arg(&pid_file)
             .args(mode);

@@ -11,7 +11,7 @@ use ::test_live::sink::row::Open;
 use ctf::{Timestamp, TraceWriter};
 use tests::lab::Lab;
 use tests::process::Process;
-use tests::relay::{Relay, free_addresses};
+use tests::relay::{Relay, free_addresses, port_options};
 use tests::{binaries, traces, wait_until};
 
 /// Returns the write end of a pipe that nobody reads.
@@ -36,20 +36,20 @@ fn command(lab: &Lab, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Returns the arguments with which `relayd doctor` examines none of the relays of this host.
+fn doctor_of_no_relay() -> Vec<String> {
+    let words = ["doctor", "--output=/traces"].map(str::to_owned);
+    [&words[..], &port_options(free_addresses())].concat()
+}
+
 #[test]
 fn commands_of_relayd_end_silently_if_their_output_is_closed() {
     let lab = Lab::new();
     let config = lab.path().join("relayd.conf");
     fs::write(&config, "[relayd]\noutput=/traces\n").unwrap();
     let config = config.to_str().unwrap();
-    let ports = ["control", "data", "live"]
-        .into_iter()
-        .zip(free_addresses());
-    let ports: Vec<String> = ports
-        .map(|(port, address)| format!("--{port}-port=tcp://{address}"))
-        .collect();
-    let mut doctor = vec!["doctor", "--output=/traces"];
-    doctor.extend(ports.iter().map(String::as_str));
+    let doctor = doctor_of_no_relay();
+    let doctor: Vec<&str> = doctor.iter().map(String::as_str).collect();
     for arguments in [
         &["--version"][..],
         &["--help"],
@@ -195,8 +195,10 @@ fn full_output_and_closed_messages_are_no_panics() {
     let data = lab.directory("data");
     let directory = format!("--dir={}", data.display());
     let dir = ["dir", &directory];
+    let doctor = doctor_of_no_relay();
+    let doctor: Vec<&str> = doctor.iter().map(String::as_str).collect();
     for (program, arguments, status) in [
-        (binaries::relayd(), &["doctor"][..], 1),
+        (binaries::relayd(), &doctor[..], 1),
         (binaries::tldrs(), &dir, 1),
         (
             binaries::consumer(),

@@ -15,7 +15,7 @@ use tests::lttng::SessionDaemon;
 use tests::peers;
 use tests::process::Process;
 use tests::producer::{OK, Producer, TRACE_PATH, index, live_session, packet, stream};
-use tests::relay::Relay;
+use tests::relay::{Relay, port_options};
 use tests::status_endpoint::StatusEndpoint;
 use tests::traced_app::TracedApp;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
@@ -473,6 +473,7 @@ fn a_full_disk_is_seen_by_doctor_and_in_the_status_of_an_agent() {
     });
     let mut doctor = lab.command(binaries::relayd());
     doctor.args(["doctor", "-o"]).arg(&relay.output);
+    doctor.args(port_options(relay.addresses()));
     let ended = Process::start(&mut doctor).wait();
     let text = ended.stdout.join("\n");
     assert_eq!(ended.status.code(), Some(1), "{text}");

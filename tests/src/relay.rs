@@ -319,6 +319,14 @@ pub fn free_addresses() -> [SocketAddr; 3] {
     [(); 3].map(|()| claimed.next_free())
 }
 
+/// Returns the options of `relayd` for control, data and live address.
+#[must_use]
+pub fn port_options(addresses: [SocketAddr; 3]) -> [String; 3] {
+    let [control, data, live] = addresses;
+    [("control", control), ("data", data), ("live", live)]
+        .map(|(port, address)| format!("--{port}-port=tcp://{address}"))
+}
+
 /// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing
 /// connection a moment later.
 const PORTS: Range<u16> = 12_000..32_000;
