@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let (printed, errors) = output_within(&mut Command::new("yes"), DOCTOR_TIMEOUT).unwrap();
         assert_eq!(printed.len() as u64, MAX_PRINTED);
-        assert_eq!(errors, []);
+        assert!(errors.is_empty());
     }
 
     #[test]

@@ -10,6 +10,12 @@ use super::row_file::{BLOCK_ROWS, RowFile, StoredRows};
 /// Blocks of a group.
 pub(super) const GROUP_BLOCKS: usize = 64;
 
+/// Number of blocks that are read before others may change the track.
+pub(super) const BLOCKS_AT_A_TIME: usize = 256;
+/// Largest number of summaries that are kept of a block whose rows are stored: more would take more
+/// memory than its rows are to take.
+const MAX_KEPT_SUMMARIES: usize = 2;
+
 /// Rows that lie side by side, and the time that they cover.
 #[derive(Debug)]
 pub(super) struct Block {
@@ -17,6 +23,8 @@ pub(super) struct Block {
     pub(super) min_start: i64,
     /// [`OPEN`] while a span of the block has not ended.
     pub(super) max_end: i64,
+    /// The latest begin of a row.
+    pub(super) max_start: i64,
     /// The latest end of the rows that are not open.
     max_known_end: i64,
     /// The number of spans that have not ended.
@@ -69,6 +77,7 @@ impl Block {
             rows: Rows::InMemory(Vec::new()),
             min_start: i64::MAX,
             max_end: i64::MIN,
+            max_start: i64::MIN,
             max_known_end: i64::MIN,
             open: 0,
             summary: None,
@@ -90,20 +99,18 @@ impl Block {
         }
     }
 
-    /// The latest begin of a row.
-    pub(super) fn max_start(&self) -> Option<i64> {
-        self.rows().iter().map(|row| row.start).max()
-    }
-
     /// Moves the rows of a full block from memory to a file. Returns false if there is no room.
     pub(super) fn store(&mut self, file: &Arc<RowFile>) -> bool {
         let Rows::InMemory(rows) = &self.rows else {
             return true;
         };
-        let stored = file.store(rows);
-        stored
-            .map(|stored| self.rows = Rows::Stored(stored))
-            .is_some()
+        let Some(stored) = file.store(rows) else {
+            return false;
+        };
+        self.rows = Rows::Stored(stored);
+        let summary = self.summary.take();
+        self.summary = summary.filter(|summary| summary.len() <= MAX_KEPT_SUMMARIES);
+        true
     }
 
     /// Changes rows; `change` says whether it did.
@@ -127,6 +134,7 @@ impl Block {
         };
         rows.push(row);
         self.min_start = self.min_start.min(row.start);
+        self.max_start = self.max_start.max(row.start);
         self.max_end = self.max_end.max(row.end());
         match row.is_open() {
             true => self.open += 1,
@@ -156,12 +164,16 @@ impl Block {
     }
 
     /// The rows by kind and depth.
-    pub(super) fn summary(&mut self) -> &[Summary] {
+    pub(super) fn summary(&mut self) -> Cow<'_, [Summary]> {
         // Made late, because most blocks are never shown as a whole.
         if self.summary.is_none() {
-            self.summary = Some(summarize(&*self.rows()));
+            let summary = summarize(&*self.rows());
+            if matches!(self.rows, Rows::Stored(_)) && summary.len() > MAX_KEPT_SUMMARIES {
+                return summary.into();
+            }
+            self.summary = Some(summary);
         }
-        self.summary.as_deref().unwrap_or_default()
+        self.summary.as_deref().unwrap_or_default().into()
     }
 }
 

@@ -59,6 +59,7 @@ use daemon::checkup::listener::{Protocol, name_listener};
 use daemon::output::print_line;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -146,6 +147,9 @@ pub fn run(settings: TimelineSettings, stop: &Stop) -> anyhow::Result<Outcome> {
         .thread_name("web")
         .enable_all()
         .build()?;
+    // A write beyond the limit of file sizes fails then, instead of ending the process.
+    let limit = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    let _ = runtime.block_on(async { signal(limit) })?;
     // Before targets are opened, because a port that is taken ends the program.
     let listener = runtime.block_on(TcpListener::bind(settings.listen));
     let cannot = || format!("cannot listen on {}", settings.listen);

@@ -18,6 +18,10 @@ use super::row::{ROW_BYTES, Row};
 pub(super) const BLOCK_ROWS: usize = 64;
 /// Bytes of a block of rows.
 const BLOCK_BYTES: usize = BLOCK_ROWS * ROW_BYTES;
+/// Rows that are stored for each that may be in memory: about 6 bytes of a stored one stay there.
+const STORED_ROWS: usize = 4;
+/// Largest number of rows that are stored: a page knows the lower 32 bits of a number.
+const MAX_ROWS: usize = 1 << 31;
 /// Bytes by which the file grows between two looks how full its file system is.
 const GROWTH: u64 = 64 << 20;
 /// The part of the file system that is left to others.
@@ -28,6 +32,8 @@ const LEFT_FREE: u64 = 20;
 pub(super) struct RowFile {
     file: File,
     places: Mutex<Places>,
+    /// Largest size of the file, in bytes.
+    max_bytes: u64,
     /// Whether it could not be read or written. No more blocks are stored then.
     has_failed: AtomicBool,
 }
@@ -51,10 +57,13 @@ pub(super) struct StoredRows {
 }
 
 impl RowFile {
-    pub(super) fn new(file: File) -> Self {
+    /// A file beside about so many rows in memory.
+    pub(super) fn new(file: File, rows_in_memory: usize) -> Self {
+        let rows = rows_in_memory.saturating_mul(STORED_ROWS).min(MAX_ROWS);
         Self {
             file,
             places: Mutex::default(),
+            max_bytes: (rows / BLOCK_ROWS * BLOCK_BYTES) as u64,
             has_failed: AtomicBool::new(false),
         }
     }
@@ -69,13 +78,25 @@ impl RowFile {
             place: self.take_place()?,
             file: Arc::clone(self),
         };
-        stored.write(rows).then_some(stored)
+        match stored.try_write(rows) {
+            Ok(()) => Some(stored),
+            Err(error) => {
+                // Then others have written meanwhile, or there is a quota.
+                if !is_lack_of_space(&error) {
+                    self.fail(&error);
+                }
+                None
+            }
+        }
     }
 
     fn take_place(&self) -> Option<u64> {
         let mut places = self.places.lock();
         if let Some(place) = places.free.pop() {
             return Some(place);
+        }
+        if places.end >= self.max_bytes {
+            return None;
         }
         if places.end >= places.max_end {
             self.has_room().then_some(())?;
@@ -111,10 +132,14 @@ impl RowFile {
 impl StoredRows {
     /// Writes all rows of the block. Returns false if that fails.
     pub(super) fn write(&self, rows: &[Row]) -> bool {
+        let written = self.try_write(rows);
+        written.inspect_err(|error| self.file.fail(error)).is_ok()
+    }
+
+    fn try_write(&self, rows: &[Row]) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(BLOCK_BYTES);
         rows.iter().for_each(|row| row.put(&mut bytes));
-        let written = self.file.file.write_all_at(&bytes, self.place);
-        written.inspect_err(|error| self.file.fail(error)).is_ok()
+        self.file.file.write_all_at(&bytes, self.place)
     }
 
     /// Reads all rows of the block; none if that fails.
@@ -133,6 +158,14 @@ impl StoredRows {
     }
 }
 
+fn is_lack_of_space(error: &io::Error) -> bool {
+    use io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+    )
+}
+
 impl Drop for StoredRows {
     fn drop(&mut self) {
         self.file.places.lock().free.push(self.place);
@@ -141,8 +174,6 @@ impl Drop for StoredRows {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
-
     use super::super::row::{EventPlace, OPEN, RowKind};
     use super::*;
 
@@ -153,7 +184,7 @@ mod tests {
 
     #[test]
     fn rows_of_all_kinds_are_read_as_they_were_stored() {
-        let file = Arc::new(RowFile::new(tempfile::tempfile().unwrap()));
+        let file = Arc::new(RowFile::new(tempfile::tempfile().unwrap(), 1000));
         let mut deep = Row::new(RowKind::Span, -5, OPEN, 3, PLACE);
         deep.depth = 63;
         let rows = [
@@ -179,14 +210,28 @@ mod tests {
     }
 
     #[test]
-    fn file_that_cannot_be_written_stores_nothing() {
-        let null = OpenOptions::new().read(true).open("/dev/null").unwrap();
-        let file = Arc::new(RowFile::new(null));
-        let row = Row::new(RowKind::Instant, 0, 0, 0, PLACE);
-        for _ in 0..2 {
-            assert!(file.store(&[row; BLOCK_ROWS]).is_none());
-        }
-        // Its one place is free.
-        assert!(file.places.lock().free.len() <= 1);
+    fn file_has_room_for_so_many_blocks_and_for_others_when_these_are_dropped() {
+        let file = Arc::new(RowFile::new(tempfile::tempfile().unwrap(), BLOCK_ROWS));
+        let block = [Row::new(RowKind::Instant, 0, 0, 0, PLACE); BLOCK_ROWS];
+        let mut stored: Vec<_> = (0..4).map(|_| file.store(&block).unwrap()).collect();
+        assert!(file.store(&block).is_none());
+        stored.pop();
+        assert!(file.store(&block).is_some());
+    }
+
+    #[test]
+    fn file_that_fails_stores_nothing_more() {
+        let block = [Row::new(RowKind::Instant, 0, 0, 0, PLACE); BLOCK_ROWS];
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let read_only = File::open(named.path()).unwrap();
+        let file = Arc::new(RowFile::new(read_only, 1000));
+        assert!(file.store(&block).is_none());
+        assert!(file.has_failed.load(Ordering::Relaxed));
+        // One that becomes shorter while it is used.
+        let file = Arc::new(RowFile::new(named.into_file(), 1000));
+        let stored = file.store(&block).unwrap();
+        file.file.set_len(0).unwrap();
+        assert_eq!(stored.read(), []);
+        assert!(file.store(&block).is_none());
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BinaryHeap;
 
 use serde::Serialize;
 
+use super::block::BLOCKS_AT_A_TIME;
 use super::matches::Matches;
 use super::row::{Row, RowKind};
 use super::store::Store;
@@ -78,30 +79,38 @@ pub(super) fn search(store: &Store, filter: Option<&Matches>, sought: Sought<'_>
     let mut best: Option<(i64, u32, u64)> = None;
     // The latest one is on top.
     let mut hits: BinaryHeap<(i64, u32, u64)> = BinaryHeap::new();
-    for track in store.tracks() {
-        // One track at a time, so that the decoding thread never waits for long.
-        let rows = track.rows.lock();
-        for (first, block) in rows.blocks_from(0) {
-            let numbered = block.rows();
-            let numbered = (first..).zip(&*numbered);
-            for (number, row) in numbered.filter(|(_, row)| is_found(row)) {
-                total += 1;
-                let place = (row.start, track.id, number);
-                let is_next = match is_backward {
-                    true => row.start < from && best.is_none_or(|(best, ..)| row.start > best),
-                    false => row.start > from && best.is_none_or(|(best, ..)| row.start < best),
-                };
-                if is_next {
-                    best = Some(place);
-                }
-                let is_hit = hits.len() < MAX_HITS || hits.peek().is_some_and(|last| place < *last);
-                if row.start >= from && is_hit {
-                    hits.push(place);
-                    if hits.len() > MAX_HITS {
-                        hits.pop();
-                    }
-                }
+    let mut see = |track: u32, number: u64, row: &Row| {
+        total += 1;
+        let place = (row.start, track, number);
+        let is_next = match is_backward {
+            true => row.start < from && best.is_none_or(|(best, ..)| row.start > best),
+            false => row.start > from && best.is_none_or(|(best, ..)| row.start < best),
+        };
+        if is_next {
+            best = Some(place);
+        }
+        let is_hit = hits.len() < MAX_HITS || hits.peek().is_some_and(|last| place < *last);
+        if row.start >= from && is_hit {
+            hits.push(place);
+            if hits.len() > MAX_HITS {
+                hits.pop();
             }
+        }
+    };
+    for track in store.tracks() {
+        // Some rows at a time, so that the decoding thread never waits for long.
+        let mut next = Some(0);
+        while let Some(number) = next {
+            let rows = track.rows.lock();
+            let mut blocks = rows.blocks_from(number);
+            for (first, block) in blocks.by_ref().take(BLOCKS_AT_A_TIME) {
+                let numbered = block.rows();
+                let numbered = (first..).zip(&*numbered);
+                numbered
+                    .filter(|(_, row)| is_found(row))
+                    .for_each(|(number, row)| see(track.id, number, row));
+            }
+            next = blocks.next().map(|(number, _)| number);
         }
     }
     let find = |(_, track, number)| find_row(store, track, number);

@@ -208,7 +208,7 @@ impl Store {
             max_rows,
             rows: AtomicUsize::new(0),
             stored: AtomicUsize::new(0),
-            row_file: file.map(|file| Arc::new(RowFile::new(file))),
+            row_file: file.map(|file| Arc::new(RowFile::new(file, max_rows))),
             added: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             names: RwLock::default(),
@@ -314,6 +314,11 @@ impl Store {
         if let Some(time) = time.and_then(Nanoseconds::new) {
             self.dropped_until.fetch_max(time);
         }
+    }
+
+    /// Largest number of rows of one track in memory, with those for which room is still made.
+    pub(super) fn max_rows_of_track(&self) -> usize {
+        self.max_rows + 2 * ROOM_INTERVAL
     }
 
     /// All sessions, in the order in which they appeared.
@@ -443,17 +448,23 @@ impl Store {
     /// Moves the oldest blocks to the file, and drops those that it has no room for.
     fn make_room(&self) {
         loop {
+            let mut is_file_full = true;
             if let Some(file) = &self.row_file {
+                is_file_full = false;
                 self.for_oldest(TrackRows::oldest_in_memory, |rows, _| {
-                    let is_stored = self.has_too_many() && rows.store_oldest(file);
-                    if is_stored {
+                    if !self.has_too_many() {
+                        return false;
+                    }
+                    is_file_full = !rows.store_oldest(file);
+                    if !is_file_full {
                         self.rows.fetch_sub(BLOCK_ROWS, Ordering::Relaxed);
                         self.stored.fetch_add(BLOCK_ROWS, Ordering::Relaxed);
                     }
-                    is_stored
+                    !is_file_full
                 });
             }
-            if !self.has_too_many() {
+            // Otherwise only blocks that are being filled are in memory.
+            if !self.has_too_many() || !is_file_full {
                 return;
             }
             // As many blocks of the file have room for those that are in memory.

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use viewer::interpret::duration_histogram::{DurationHistogram, Percentile};
 
+use super::block::BLOCKS_AT_A_TIME;
 use super::matches::{FilterState, Matches};
 use super::row::{Row, RowKind};
 use super::search::{FoundRow, found_row};
@@ -21,8 +22,6 @@ use super::store::{Store, Track};
 const MAX_NAMES: usize = 500;
 /// Largest number of counters in a summary.
 const MAX_COUNTERS: usize = 500;
-/// Number of blocks of rows that are read before others may change the track.
-const BLOCKS_AT_A_TIME: usize = 256;
 /// Largest number of buckets of the histograms of all names, in 16 MiB of memory.
 const MAX_BUCKETS: usize = 1 << 20;
 
@@ -44,7 +43,8 @@ pub(super) struct RangeSummary {
     /// The number of names of events, also of those that are not in `events`.
     pub(super) event_names: usize,
     pub(super) counters: Vec<CounterSummary>,
-    /// The graph, each node before those within it.
+    /// The graph, each node before those within it. Empty if a track has more spans than there may
+    /// be rows in memory.
     pub(super) graph: Vec<GraphNode>,
     /// Whether percentiles may be further than 0.5 % from the truth.
     pub(super) is_coarse: bool,
@@ -57,7 +57,8 @@ pub(super) struct SpanSummary {
     pub(super) name: u32,
     pub(super) count: u64,
     pub(super) total: u64,
-    /// Absent if some of the spans have no thread: then what is within them is not known.
+    /// Absent if some of the spans have no thread: then what is within them is not known; or if the
+    /// graph is absent.
     pub(super) own: Option<u64>,
     pub(super) p50: u64,
     pub(super) p99: u64,
@@ -103,10 +104,11 @@ pub(super) fn summarize(
         graph: SpanGraph::new(),
         buckets: MAX_BUCKETS,
         is_coarse: false,
+        has_too_many: false,
     };
     let mut counters = Vec::new();
     for track in store.tracks() {
-        let mut range = TrackRange::new(from, to);
+        let mut range = TrackRange::new((from, to), store.max_rows_of_track());
         // Some rows at a time, so that the decoding thread never waits for long.
         let mut next = Some(0);
         while let Some(number) = next {
@@ -130,9 +132,13 @@ struct TrackRange {
     /// The end of what is known: of the range, or of the track.
     to: i64,
     spans: Vec<SpanPart>,
+    /// Largest number of spans that are collected.
+    max_spans: usize,
+    /// Whether there were more of them.
+    has_too_many: bool,
     /// The last value of a counter before the range.
     before: Option<Row>,
-    values: Vec<Row>,
+    values: Option<CounterValues>,
     /// Whether spans may overlap without being of one thread.
     has_overlapping: bool,
 }
@@ -148,39 +154,105 @@ struct SpanPart {
     name: u32,
 }
 
+/// The values of a counter so far.
+#[derive(Debug, Clone, Copy)]
+struct CounterValues {
+    /// The number of values within the range.
+    count: u64,
+    min: f64,
+    max: f64,
+    /// The mean over the time before `last`, which is `time` nanoseconds.
+    mean: f64,
+    time: f64,
+    last: Row,
+}
+
 impl TrackRange {
-    fn new(from: i64, to: i64) -> Self {
+    fn new((from, to): (i64, i64), max_spans: usize) -> Self {
         Self {
             from,
             to,
             spans: Vec::new(),
+            max_spans,
+            has_too_many: false,
             before: None,
-            values: Vec::new(),
+            values: None,
             has_overlapping: false,
         }
     }
 
+    fn add_span(&mut self, part: SpanPart) {
+        if self.spans.len() >= self.max_spans {
+            self.has_too_many = true;
+            self.spans = Vec::new();
+        }
+        if !self.has_too_many {
+            self.spans.push(part);
+        }
+    }
+
+    fn add_value(&mut self, row: Row) {
+        let before = self.before.filter(|_| row.start != self.from);
+        let begin = || before.map(CounterValues::new);
+        let mut values = match self.values.take().or_else(begin) {
+            Some(mut values) => {
+                values.add(row, self.from);
+                values
+            }
+            None => CounterValues::new(row),
+        };
+        values.count += 1;
+        self.values = Some(values);
+    }
+
     /// The values of a counter of this track; `None` if there are none.
     fn counter(&self, track: u32) -> Option<CounterSummary> {
-        let is_at_begin = |first: &Row| first.start == self.from;
-        let before = self.before;
-        let before = before.filter(|_| !self.values.first().is_some_and(is_at_begin));
-        let values: Vec<&Row> = before.iter().chain(&self.values).collect();
-        let first = values.first()?.value();
-        let ends = values.iter().skip(1).map(|row| row.start).chain([self.to]);
-        let lasts = values.iter().zip(ends);
-        let lasts = lasts.map(|(row, end)| length(row.start.max(self.from), end) as f64);
-        let whole: f64 = lasts.clone().sum();
-        // Weighted before they are added: the sum of large values may be too large.
-        let parts = values.iter().zip(lasts);
-        let mean = parts.map(|(row, lasts)| row.value() * (lasts / whole));
+        let begin = || self.before.map(CounterValues::new);
+        let mut values = self.values.or_else(begin)?;
+        values.last_until(self.to, self.from);
         Some(CounterSummary {
             track,
-            count: self.values.len() as u64,
-            min: values.iter().fold(first, |min, row| min.min(row.value())),
-            max: values.iter().fold(first, |max, row| max.max(row.value())),
-            mean: if whole > 0.0 { mean.sum() } else { first },
+            count: values.count,
+            min: values.min,
+            max: values.max,
+            mean: match values.time > 0.0 {
+                true => values.mean,
+                false => values.last.value(),
+            },
         })
+    }
+}
+
+impl CounterValues {
+    fn new(first: Row) -> Self {
+        let value = first.value();
+        Self {
+            count: 0,
+            min: value,
+            max: value,
+            mean: 0.0,
+            time: 0.0,
+            last: first,
+        }
+    }
+
+    /// Counts the time of the last value up to another time, from the begin of the range on.
+    fn last_until(&mut self, time: i64, from: i64) {
+        let lasted = length(self.last.start.max(from), time) as f64;
+        if lasted > 0.0 {
+            self.time += lasted;
+            let part = lasted / self.time;
+            // Weighted before they are added: the sum of large values may be too large.
+            self.mean = self.mean * (1.0 - part) + self.last.value() * part;
+        }
+    }
+
+    /// Adds the next value.
+    fn add(&mut self, row: Row, from: i64) {
+        self.last_until(row.start, from);
+        self.min = self.min.min(row.value());
+        self.max = self.max.max(row.value());
+        self.last = row;
     }
 }
 
@@ -199,6 +271,8 @@ struct Sums {
     /// The number of buckets that histograms may still have.
     buckets: usize,
     is_coarse: bool,
+    /// Whether a track has too many spans to know what is within what.
+    has_too_many: bool,
 }
 
 /// A row of a track.
@@ -255,10 +329,12 @@ impl Sums {
         let is_shown = |row: &Row| filter.is_none_or(|matches| matches.contains(row.place));
         let mut blocks = rows.blocks_from(number);
         for (first, block) in blocks.by_ref().take(BLOCKS_AT_A_TIME) {
-            if block.min_start > range.to {
+            let is_before = block.max_end < range.from;
+            // Only of a counter is it of interest what was before.
+            if block.min_start > range.to || is_before && !rows.has_counters {
                 continue;
             }
-            if block.max_end < range.from {
+            if is_before {
                 let is_value = |row: &&Row| row.kind == RowKind::Counter && is_shown(row);
                 let rows = block.rows();
                 let last = rows.iter().rev().find(is_value);
@@ -294,7 +370,7 @@ impl Sums {
                 };
                 self.add_span(&part, place);
                 if row.kind == RowKind::Span {
-                    range.spans.push(part);
+                    range.add_span(part);
                 }
             }
             RowKind::Instant => {
@@ -307,13 +383,14 @@ impl Sums {
                     sum.first = place;
                 }
             }
-            RowKind::Counter => range.values.push(row),
+            RowKind::Counter => range.add_value(row),
             RowKind::Loss => {}
         }
     }
 
     /// Adds the own times of the spans of a track, which are known when all have been read.
     fn add_own_times(&mut self, range: &mut TrackRange) {
+        self.has_too_many |= range.has_too_many;
         if range.has_overlapping {
             for part in &range.spans {
                 if let Some(sum) = self.spans.get_mut(&part.name) {
@@ -386,7 +463,11 @@ impl Sums {
         *now = time;
     }
 
-    fn finish(self) -> RangeSummary {
+    fn finish(mut self) -> RangeSummary {
+        if self.has_too_many {
+            self.spans.values_mut().for_each(|sum| sum.own = None);
+            self.graph = SpanGraph::new();
+        }
         let (spans, span_names) = in_order(self.spans);
         let (states, state_names) = in_order(self.states);
         let mut events: Vec<_> = self.events.into_iter().collect();
@@ -437,153 +518,4 @@ fn in_order(sums: HashMap<u32, SpanSum>) -> (Vec<SpanSummary>, usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::row::EventPlace;
-    use super::super::store::TrackLabel;
-    use super::*;
-
-    const PLACE: EventPlace = EventPlace {
-        packet: 0,
-        event: 0,
-    };
-
-    fn track(store: &Store, is_counter: bool) -> std::sync::Arc<Track> {
-        let session = store.add_session("h/s", false);
-        let label = TrackLabel {
-            process: String::new(),
-            pid: None,
-            thread: String::new(),
-            is_counter,
-        };
-        store.add_track(&session, label)
-    }
-
-    /// Name, count, total and own time of all spans.
-    fn spans(summary: &RangeSummary) -> Vec<(u32, u64, u64, Option<u64>)> {
-        let spans = summary.spans.iter();
-        spans
-            .map(|span| (span.name, span.count, span.total, span.own))
-            .collect()
-    }
-
-    #[test]
-    fn times_are_those_within_the_range_and_own_times_without_what_is_within() {
-        let store = Store::new(1000, None);
-        let track = track(&store, false);
-        store.change_rows(&track, |rows| {
-            rows.begin(0, 1, None, PLACE);
-            rows.begin(20, 2, None, PLACE);
-            rows.add(Row::new(RowKind::Instant, 25, 25, 9, PLACE));
-            rows.end(40, None);
-            rows.complete(50, 60, 2, PLACE);
-            rows.end(100, None);
-            rows.begin(110, 3, None, PLACE);
-        });
-        let all = summarize(&store, None, -10, 150);
-        assert_eq!(
-            spans(&all),
-            [
-                (1, 1, 100, Some(70)),
-                (3, 1, 40, Some(40)),
-                (2, 2, 30, Some(30))
-            ]
-        );
-        let graph = all.graph.iter();
-        let graph: Vec<_> = graph.map(|of| (of.depth, of.name, of.total)).collect();
-        assert_eq!(graph, [(0, 1, 100), (1, 2, 30), (0, 3, 40)]);
-        let events: Vec<_> = all.events.iter().map(|of| (of.name, of.count)).collect();
-        assert_eq!(events, [(9, 1)]);
-        let twice = &all.spans[2];
-        assert_eq!((twice.p50, twice.p99, twice.max), (10, 20, 20));
-        assert_eq!(twice.longest.begin, "20");
-
-        let part = summarize(&store, None, 30, 55);
-        assert_eq!(spans(&part), [(1, 1, 25, Some(10)), (2, 2, 15, Some(15))]);
-    }
-
-    #[test]
-    fn a_moment_of_spans_that_overlap_is_of_the_one_that_began_last() {
-        let store = Store::new(1000, None);
-        let thread = track(&store, false);
-        store.change_rows(&thread, |rows| {
-            rows.begin(0, 1, Some(10), PLACE);
-            rows.begin(10, 2, Some(20), PLACE);
-            rows.end_by_id(30, 10);
-            rows.end_by_id(60, 20);
-        });
-        let all = summarize(&store, None, 0, 100);
-        assert_eq!(spans(&all), [(2, 1, 50, Some(50)), (1, 1, 30, Some(10))]);
-        let other = track(&store, false);
-        store.change_rows(&other, |rows| {
-            rows.begin_overlapping(0, 1, 1, PLACE);
-            rows.begin_overlapping(5, 1, 2, PLACE);
-            rows.end_overlapping(9, 1);
-            rows.end_overlapping(9, 2);
-        });
-        let all = summarize(&store, None, 0, 100);
-        assert_eq!(spans(&all), [(2, 1, 50, Some(50)), (1, 3, 43, None)]);
-    }
-
-    #[test]
-    fn values_of_a_counter_last_until_the_next_one_or_the_end_of_the_track() {
-        let store = Store::new(1000, None);
-        let track = track(&store, true);
-        for (time, value) in [(0, 1.0), (10, 3.0), (20, 9.0)] {
-            let row = Row::counter(time, value, 1, PLACE);
-            store.change_rows(&track, |rows| rows.add(row));
-        }
-        track.end(40);
-        let counter = |from, to| {
-            let summary = summarize(&store, None, from, to);
-            let found = summary.counters.first();
-            found.map(|of| (of.count, of.min, of.max, of.mean))
-        };
-        assert_eq!(counter(0, 30), Some((3, 1.0, 9.0, 130.0 / 30.0)));
-        assert_eq!(counter(5, 15), Some((1, 1.0, 3.0, 2.0)));
-        assert_eq!(counter(12, 18), Some((0, 3.0, 3.0, 3.0)));
-        assert_eq!(counter(20, 100), Some((1, 9.0, 9.0, 9.0)));
-        assert_eq!(counter(-10, -5), None);
-    }
-
-    #[test]
-    fn own_times_of_random_spans_are_those_of_each_moment() {
-        let mut seed = 1_u64;
-        let mut random = |below: i64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            i64::try_from(seed >> 33).unwrap() % below
-        };
-        for _ in 0..200 {
-            let store = Store::new(1000, None);
-            let track = track(&store, false);
-            let mut all = Vec::new();
-            let mut begin = 0;
-            for id in 0..20_u32 {
-                begin += random(5);
-                let end = begin + 1 + random(20);
-                all.push((begin, end, id % 4));
-                store.change_rows(&track, |rows| {
-                    let row = Row::new(RowKind::Span, begin, end, id % 4, PLACE);
-                    rows.add(row);
-                });
-            }
-            let (from, to) = (random(30), 30 + random(60));
-            let mut own = [0_u64; 4];
-            for moment in from..to {
-                let is_open = |(_, (begin, end, _)): &(usize, &(i64, i64, u32))| {
-                    (*begin..*end).contains(&moment)
-                };
-                // What began before the range began at its begin, the longest first.
-                let began = |(place, (begin, end, _)): &(usize, &(i64, i64, u32))| {
-                    ((*begin).max(from), Reverse((*end).min(to)), *place)
-                };
-                let last = all.iter().enumerate().filter(is_open).max_by_key(began);
-                if let Some((_, (.., name))) = last {
-                    own[usize::try_from(*name).unwrap()] += 1;
-                }
-            }
-            for span in summarize(&store, None, from, to).spans {
-                assert_eq!(span.own, Some(own[usize::try_from(span.name).unwrap()]));
-            }
-        }
-    }
-}
+mod tests;

@@ -17,7 +17,7 @@ const MAX_DEPTH: u16 = 63;
 /// Open spans of a track. Further ones are shown as instants.
 const MAX_OPEN_SPANS: usize = 1024;
 /// Rows that a span which has ended may have within to be moved below it.
-const MAX_MOVED_ROWS: u64 = 1 << 16;
+const MAX_MOVED_ROWS: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
 struct OpenSpan {
@@ -60,6 +60,8 @@ pub(super) struct TrackRows {
     hidden_overlapping: Vec<u64>,
     /// The row of the present state. Absent if it is not known, or not shown.
     state: Option<u64>,
+    /// Whether there was a value of a counter.
+    pub(super) has_counters: bool,
     /// Whether there was a state. States are on the first line, and all else is below it.
     pub(super) has_states: bool,
     /// When the track ended. Absent while events may come.
@@ -170,6 +172,7 @@ impl TrackRows {
         // A row after the end: the session has been opened again.
         self.ended_at = None;
         self.depths = self.depths.max(row.depth + 1);
+        self.has_counters |= row.kind == RowKind::Counter;
         number
     }
 
@@ -367,7 +370,8 @@ impl TrackRows {
             |inner: &Row| inner.start >= start && inner.end() <= end && inner.kind != RowKind::Loss;
         let mut looked_at = 0;
         // The rows within came last: the first one outside ends the search.
-        for block in self.blocks.iter_mut().rev() {
+        let blocks = self.blocks.iter_mut().rev();
+        for block in blocks.take(MAX_MOVED_ROWS / BLOCK_ROWS + 1) {
             let mut is_done = false;
             block.change(|rows| {
                 let mut has_changed = false;
@@ -379,8 +383,8 @@ impl TrackRows {
                     if is_done {
                         break;
                     }
-                    if !is_state {
-                        inner.depth = (inner.depth + 1).min(MAX_DEPTH);
+                    if !is_state && inner.depth < MAX_DEPTH {
+                        inner.depth += 1;
                         self.depths = self.depths.max(inner.depth + 1);
                         has_changed = true;
                     }
@@ -391,21 +395,21 @@ impl TrackRows {
                 break;
             }
         }
-        self.forget_groups(self.next_row().saturating_sub(looked_at));
+        self.forget_groups(self.next_row().saturating_sub(looked_at as u64));
         self.push(row);
     }
 
     /// The latest begin of a row of the oldest block. A block that is being filled stays.
     pub(super) fn oldest(&self) -> Option<i64> {
         let block = self.blocks.front().filter(|_| self.blocks.len() > 1);
-        block?.max_start()
+        Some(block?.max_start)
     }
 
     /// The latest begin of a row of the oldest block in memory. A block that is being filled stays.
     pub(super) fn oldest_in_memory(&self) -> Option<i64> {
         let block = self.blocks.get(self.stored);
         let block = block.filter(|_| self.stored + 1 < self.blocks.len());
-        block?.max_start()
+        Some(block?.max_start)
     }
 
     /// Moves the rows of the oldest block in memory to a file. Returns false if there is no room.
@@ -427,7 +431,7 @@ impl TrackRows {
         self.groups = self
             .groups
             .split_off(&self.first_row.div_ceil((BLOCK_ROWS * GROUP_BLOCKS) as u64));
-        self.dropped_until = self.dropped_until.max(block.max_start());
+        self.dropped_until = self.dropped_until.max(Some(block.max_start));
         match self.stored.checked_sub(1) {
             Some(stored) => {
                 self.stored = stored;

@@ -1,7 +1,7 @@
 //! What a page sees of a track in a range of time: rows that are at least as long as a few pixels,
 //! and the others merged.
 
-use super::block::{GROUP_BLOCKS, NumberedRow, Summary};
+use super::block::{Block, GROUP_BLOCKS, NumberedRow, Summary};
 use super::matches::Matches;
 use super::row::{Row, RowKind};
 use super::row_file::BLOCK_ROWS;
@@ -178,17 +178,14 @@ impl TrackRows {
             place += 1;
             match Seen::of(view, block.min_start, block.max_end) {
                 Seen::After => continue,
+                // Only of a counter is it of interest what was before.
+                Seen::Before if !self.has_counters => continue,
                 Seen::Before => {
-                    let rows = block.rows();
-                    let last = (first..)
-                        .zip(&*rows)
-                        .filter(|(_, row)| is_counter(row) && is_shown(row))
-                        .last();
-                    before = last.map(|(row, last)| Summary::of(row, last)).or(before);
+                    before = last_counter(block, first, is_shown).or(before);
                     continue;
                 }
                 Seen::Small if block.len() == BLOCK_ROWS && filter.is_none() => {
-                    for of in block.summary() {
+                    for of in &*block.summary() {
                         merger.add(of.numbered_from(first));
                     }
                     continue;
@@ -238,6 +235,14 @@ impl TrackRows {
         });
         counts.map(|count| count as u64).sum()
     }
+}
+
+/// The last value of a counter in a block whose first row has this number.
+fn last_counter(block: &Block, first: u64, is_shown: impl Fn(&Row) -> bool) -> Option<Summary> {
+    let rows = block.rows();
+    let values = (first..).zip(&*rows);
+    let values = values.filter(|(_, row)| is_counter(row) && is_shown(row));
+    values.last().map(|(number, row)| Summary::of(number, row))
 }
 
 fn is_counter(row: &Row) -> bool {
@@ -447,7 +452,7 @@ mod tests {
 
     #[test]
     fn tracks_of_which_rows_are_stored_show_what_those_in_memory_do() {
-        let file = Arc::new(RowFile::new(tempfile::tempfile().unwrap()));
+        let file = Arc::new(RowFile::new(tempfile::tempfile().unwrap(), 60_000));
         let (mut stored, mut in_memory) = (TrackRows::default(), TrackRows::default());
         let mut random = 1_u64;
         for time in 0..60_000 {

@@ -1,10 +1,12 @@
 //! The command line of `test-live web`.
 
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use daemon::output::print_message;
 use timeline::TimelineSettings;
 use viewer::attach::target::Target;
 use viewer::filter::Filter;
@@ -71,8 +73,9 @@ pub struct WebArguments {
     /// memory of this host.
     #[arg(long, value_name = "N", value_parser = parse_history)]
     pub history: Option<usize>,
-    /// Keep older rows in an unnamed file in DIR, as long as a twentieth of its file system stays
-    /// free; default if all targets are directories: $TMPDIR, or /var/tmp.
+    /// Keep older rows, up to four times as many, in a file without a name in DIR, as long as a
+    /// twentieth of its file system stays free; default if all targets are directories: $TMPDIR, or
+    /// /var/tmp.
     #[arg(long, value_name = "DIR")]
     pub history_dir: Option<PathBuf>,
     /// What relates the clocks of hosts.
@@ -148,10 +151,20 @@ fn default_history(memory: Option<u64>) -> usize {
     usize::try_from(rows.clamp(LIVE_HISTORY, *HISTORIES.end())).unwrap_or(usize::MAX)
 }
 
-/// The directory of large temporary files. It is not `/tmp`, which may be in memory.
-fn temporary_directory() -> PathBuf {
+/// A file without a name where large temporary files are. That is not `/tmp`, which may be in
+/// memory.
+fn unnamed_file() -> Option<File> {
     let chosen = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty());
-    chosen.unwrap_or_else(|| "/var/tmp".into()).into()
+    let directory = PathBuf::from(chosen.unwrap_or_else(|| "/var/tmp".into()));
+    let file = tempfile::tempfile_in(&directory);
+    file.inspect_err(|error| {
+        print_message(format_args!(
+            "test-live: {}: {error}: of recordings larger than memory the oldest events will be dropped; \
+             name another directory by --history-dir",
+            directory.display()
+        ));
+    })
+    .ok()
 }
 
 /// The memory of this host, in bytes.
@@ -181,7 +194,7 @@ impl WebArguments {
             Some(directory) => Some(tempfile::tempfile_in(directory).map_err(|error| {
                 UsageError(format!("--history-dir {}: {error}", directory.display()))
             })?),
-            None if are_directories => tempfile::tempfile_in(temporary_directory()).ok(),
+            None if are_directories => unnamed_file(),
             None => None,
         };
         Ok(TimelineSettings {

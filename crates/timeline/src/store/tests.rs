@@ -53,9 +53,9 @@ fn oldest_rows_of_all_tracks_are_dropped_first() {
     assert_eq!(store.times(), Some((0, 109_999)));
 }
 
-/// Writes 200,000 rows of two tracks to a store for 20,000.
+/// Writes 200,000 rows of two tracks to a store for 50,000, with a file.
 fn fill(file: File) -> Store {
-    let store = Store::new(20_000, Some(file));
+    let store = Store::new(50_000, Some(file));
     let session = store.add_session("h/s", false);
     let tracks = ["one", "two"].map(|name| store.add_track(&session, label(name)));
     for time in 0..100_000 {
@@ -64,7 +64,7 @@ fn fill(file: File) -> Store {
             .for_each(|track| add_instant(&store, track, time));
     }
     let in_memory = store.rows.load(Ordering::Relaxed);
-    assert!(in_memory <= 20_000 + 2 * ROOM_INTERVAL, "{in_memory}");
+    assert!(in_memory <= 50_000 + 2 * ROOM_INTERVAL, "{in_memory}");
     let rows: usize = tracks.iter().map(|track| track.rows.lock().len()).sum();
     assert_eq!(rows, store.row_count());
     store
@@ -75,16 +75,46 @@ fn rows_that_memory_has_no_room_for_are_in_the_file() {
     let store = fill(tempfile::tempfile().unwrap());
     assert_eq!(store.row_count(), 200_000);
     assert_eq!(store.dropped_until(), None);
+    // Until it is full.
+    let session = store.add_session("h/s", false);
+    let track = store.add_track(&session, label("three"));
+    for time in 100_000..200_000 {
+        add_instant(&store, &track, time);
+    }
+    let kept = store.row_count();
+    assert!(
+        (250_000..=250_000 + 2 * ROOM_INTERVAL).contains(&kept),
+        "{kept}"
+    );
+    let dropped = store.dropped_until().unwrap();
+    assert!((20_000..=25_000).contains(&dropped), "{dropped}");
     store.remove_tracks(|_| true);
     assert_eq!(store.row_count(), 0);
 }
 
 #[test]
 fn oldest_rows_are_dropped_if_the_file_fails() {
+    let named = tempfile::NamedTempFile::new().unwrap();
     // Nothing can be written to it.
-    let store = fill(File::open("/dev/null").unwrap());
-    assert!(store.row_count() <= 20_000 + 2 * ROOM_INTERVAL);
-    assert!(store.dropped_until().unwrap() > 80_000);
+    let store = fill(File::open(named.path()).unwrap());
+    assert!(store.row_count() <= 50_000 + 2 * ROOM_INTERVAL);
+    assert!(store.dropped_until().unwrap() > 70_000);
+}
+
+#[test]
+fn rows_of_blocks_that_are_being_filled_are_no_reason_to_drop_others() {
+    let store = Store::new(2000, Some(tempfile::tempfile().unwrap()));
+    let session = store.add_session("h/s", false);
+    let tracks: Vec<_> = (0..100)
+        .map(|number| store.add_track(&session, label(&number.to_string())))
+        .collect();
+    for time in 0..100 {
+        for track in &tracks {
+            add_instant(&store, track, time);
+        }
+    }
+    assert!(store.rows.load(Ordering::Relaxed) > 2000);
+    assert_eq!(store.dropped_until(), None);
 }
 
 #[test]
