@@ -60,11 +60,9 @@ fn true_difference_is_within_the_error_when_only_questions_are_slow() {
     for sample in wait_for_more(&relay.output, 1) {
         let wrong = sample.ahead.abs_diff(-2 * SECOND);
         assert!(wrong <= sample.error, "{sample:?}");
-        // All of the delay is on one side.
-        assert!(
-            wrong >= 9_000_000 && sample.error >= 10_000_000,
-            "{sample:?}"
-        );
+        // Half of what questions and answers take, and half of the difference: together what
+        // questions take, whatever else is slow.
+        assert!(wrong + sample.error >= 19_999_000, "{sample:?}");
     }
     stop(clock);
 }
