@@ -151,7 +151,7 @@ fn downloads_of_a_range_are_what_the_sinks_write() {
     let (from, to) = (time("from"), time("to"));
     let events = 1 + (to - first) / 1_000_000 - (from - first + 999_999) / 1_000_000;
     let counted = format!(
-        "return document.getElementById('panel-facts').textContent.endsWith('Events{events}')"
+        "return document.getElementById('panel-facts').textContent.endsWith('Spans, events, values{events}')"
     );
     browser.wait_for("the number of events", &counted);
 

@@ -63,7 +63,7 @@ fn link_shows_the_same_range_selection_and_filter_in_another_browser() {
     // Four jobs of one thread and the one that begins as the range ends, and one of another thread;
     // marks and parts do not pass the filter.
     let is_shown = "return window.__view && document.getElementById('filter-result').textContent === 'applied'
-        && document.getElementById('panel-facts').textContent.endsWith('Events6')
+        && document.getElementById('panel-facts').textContent.endsWith('Spans, events, values6')
         && __view().shown.length > 0 && __view().shown.every(row => row.name === 'job' || row.kind === 2)";
     for browser in &browsers {
         browser.wait_for("the filtered view", is_shown);

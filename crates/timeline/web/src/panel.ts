@@ -232,10 +232,12 @@ export class Panel {
       ["End", dayAndTime(range.to)],
       ["Duration", `${duration(Number(ns))} (${exactDuration(ns)})`],
     ];
-    showFacts([...facts, ["Events", "counting"]]);
+    // Not the number of events: two of them make a span.
+    const counted = "Spans, events, values";
+    showFacts([...facts, [counted, "counting"]]);
     this.asked.count(range.from, range.to, (reply) => {
       if (this.timeline.range === range) {
-        showFacts([...facts, ["Events", reply.events.toLocaleString("en")]]);
+        showFacts([...facts, [counted, reply.events.toLocaleString("en")]]);
         if (reply.refused !== "") {
           for (const id of ["open-perfetto", ...FORMATS.map((format) => `download-${format}`)]) {
             element(id).hidden = true;
