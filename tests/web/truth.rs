@@ -323,7 +323,8 @@ impl Page {
         assert_eq!(digits.parse::<i64>().unwrap(), to - from);
         let rows = self.recording.rows_within(from, to);
         let shown = wait_for("the events are counted", || {
-            self.fact("Spans, events, values").filter(|text| text != "counting")
+            self.fact("Spans, events, values")
+                .filter(|text| text != "counting")
         });
         Shown::of_exact(&shown).assert(rows as f64, "events of the range");
     }

@@ -12,9 +12,9 @@ pub(super) const GROUP_BLOCKS: usize = 64;
 
 /// Number of blocks that are read before others may change the track.
 pub(super) const BLOCKS_AT_A_TIME: usize = 256;
-/// Largest number of summaries that are kept of a block whose rows are stored: more would take more
-/// memory than its rows are to take.
-const MAX_KEPT_SUMMARIES: usize = 2;
+/// Largest number of summaries that are kept of a block whose rows are stored, in a fifth of the
+/// memory of its rows. A frame reads the rows of blocks that have more.
+const MAX_KEPT_SUMMARIES: usize = 4;
 
 /// Rows that lie side by side, and the time that they cover.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use super::row::{ROW_BYTES, Row};
 pub(super) const BLOCK_ROWS: usize = 64;
 /// Bytes of a block of rows.
 const BLOCK_BYTES: usize = BLOCK_ROWS * ROW_BYTES;
-/// Rows that are stored for each that may be in memory: about 6 bytes of a stored one stay there.
+/// Rows that are stored for each that may be in memory, where 2 to 9 bytes of a stored one stay.
 const STORED_ROWS: usize = 4;
 /// Largest number of rows that are stored: a page knows the lower 32 bits of a number.
 const MAX_ROWS: usize = 1 << 31;
