@@ -14,7 +14,7 @@ use super::protocol::{
     Frame, HistogramState, MAX_ROWS_OF_FRAME, MAX_TEXT_BYTES, Reply, Request, SessionState,
     StateMessage, TrackState, ViewRequest,
 };
-use super::search::{Sought, count_events, search};
+use super::search::{Sought, count_rows, search};
 use super::store::{Session, Store, Track};
 use super::summary::summarize;
 use super::view::{View, VisibleRow};
@@ -138,11 +138,11 @@ impl PageState {
                     .filter
                     .as_ref()
                     .map(|filter| filter.state.matches.read());
-                let events = count_events(store, matches.as_deref(), from, to);
+                let rows = count_rows(store, matches.as_deref(), from, to);
                 let refused = download::packets(log, from, to).err();
                 Some(Reply::Count {
                     number,
-                    events,
+                    rows,
                     refused: refused.map_or_else(String::new, |refused| refused.to_string()),
                 })
             }

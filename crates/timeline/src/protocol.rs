@@ -53,7 +53,7 @@ pub(super) enum Request {
         from: i64,
         is_backward: bool,
     },
-    /// The number of events in a range.
+    /// The number of spans, instants and values of counters in a range.
     Count {
         number: u32,
         #[serde(deserialize_with = "time")]
@@ -97,7 +97,7 @@ pub(super) enum Reply {
     },
     Count {
         number: u32,
-        events: u64,
+        rows: u64,
         /// Why there is no file of the range; empty if there is one.
         refused: String,
     },

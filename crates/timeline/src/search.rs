@@ -145,8 +145,8 @@ pub(super) fn found_row(track: u32, number: u64, row: &Row) -> FoundRow {
     }
 }
 
-/// The number of rows that overlap a range, without losses and states.
-pub(super) fn count_events(store: &Store, filter: Option<&Matches>, from: i64, to: i64) -> u64 {
+/// The number of spans, instants and values of counters that overlap a range.
+pub(super) fn count_rows(store: &Store, filter: Option<&Matches>, from: i64, to: i64) -> u64 {
     // With one pixel for all, what does not reach beyond the range is merged.
     let view = View { from, to, width: 1 };
     let mut rows = Vec::new();
@@ -220,9 +220,9 @@ mod tests {
             ..sought
         };
         assert_eq!(search(&store, None, part).total, 0);
-        assert_eq!(count_events(&store, None, i64::MIN / 2, i64::MAX / 2), 200);
-        assert_eq!(count_events(&store, None, 30, 39), 2);
+        assert_eq!(count_rows(&store, None, i64::MIN / 2, i64::MAX / 2), 200);
+        assert_eq!(count_rows(&store, None, 30, 39), 2);
         // The range begins and ends within blocks of rows.
-        assert_eq!(count_events(&store, None, 205, 985), 78 + 79);
+        assert_eq!(count_rows(&store, None, 205, 985), 78 + 79);
     }
 }

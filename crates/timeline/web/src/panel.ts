@@ -237,7 +237,7 @@ export class Panel {
     showFacts([...facts, [counted, "counting"]]);
     this.asked.count(range.from, range.to, (reply) => {
       if (this.timeline.range === range) {
-        showFacts([...facts, [counted, reply.events.toLocaleString("en")]]);
+        showFacts([...facts, [counted, reply.rows.toLocaleString("en")]]);
         if (reply.refused !== "") {
           for (const id of ["open-perfetto", ...FORMATS.map((format) => `download-${format}`)]) {
             element(id).hidden = true;

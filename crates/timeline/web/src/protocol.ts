@@ -106,7 +106,7 @@ export interface SearchReply {
 export interface CountReply {
   type: "count";
   number: number;
-  events: number;
+  rows: number;
   refused: string;
 }
 

@@ -87,7 +87,7 @@ const run = async () => {
         const range = {from: (middle - all / part / 2n).toString(), to: (middle + all / part / 2n).toString()};
         const [ms, reply] = await query({type: 'count', ...range});
         result.count.push(ms);
-        result.counted ??= reply.events;
+        result.counted ??= reply.rows;
     }
     socket.close();
     return result;
