@@ -222,7 +222,7 @@ fn messages_that_are_no_requests_close_their_connection_only() {
     let number = page.ask(count).unwrap();
     // The last packet reports nothing: jobs, parts, and a mark of each third round of ten.
     let rows = ROUNDS * 3 + ROUNDS / 10 * 4;
-    assert_eq!(page.answer(number).unwrap()["events"], rows);
+    assert_eq!(page.answer(number).unwrap()["rows"], rows);
     let grown = peak_memory(&web) - before;
     assert!(grown < 64 << 20, "grown by {grown} bytes");
     assert!(web.process.is_running());
