@@ -22,10 +22,14 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(lab: &Lab, relay: &Relay) -> Self {
+        Self::start_with(lab, relay, "--clock-interval=0")
+    }
+
+    pub(crate) fn start_with(lab: &Lab, relay: &Relay, option: &str) -> Self {
         let socket = lab.path().join("tldrs.socket");
         let mut command = lab.command(binaries::consumer());
         command
-            .args(["serve", "-v", "--live=20000", "--clock-interval=0"])
+            .args(["serve", "-v", "--live=20000", option])
             .args(["-C", &format!("tcp://{}", relay.control)])
             .args(["-D", &format!("tcp://{}", relay.data)])
             .arg(format!("--tldrs={}", socket.display()))

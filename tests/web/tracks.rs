@@ -73,6 +73,24 @@ fn tracks_are_found_by_name_pinned_hidden_and_sorted_by_what_is_in_view() {
     assert_lanes(&browser, &["thread 3"]);
 }
 
+#[test]
+fn session_of_an_agents_clock_is_folded_below_the_others() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let agent = Agent::start_with(&lab, &relay, "--clock-interval=100");
+    let web = Web::show(&lab, relay.live);
+    let browser = Browser::start(&lab);
+    browser.open(&web.long_url());
+    let is_there = "window.__view && __view().sessions.some(session => session.name.endsWith('/clock') && session.events > 1)";
+    browser.wait_for("the clock", &format!("return {is_there}"));
+    let mut client = agent.open("threads");
+    client.send(r#"{"ph":"X","name":"step","ts":0,"dur":50,"pid":7,"tid":1}"#);
+    let is_below = "const lanes = __view().lanes;
+        return lanes.at(-2) === 'thread 1' && lanes.at(-1).endsWith('/clock')
+            && lanes.filter(lane => lane.endsWith('/clock')).length === 1";
+    browser.wait_for("the clock below the other session", is_below);
+}
+
 /// Waits until these are the tracks that are shown, from the top.
 fn assert_lanes(browser: &Browser, expected: &[&str]) {
     tests::wait_until(&format!("{expected:?}"), || {

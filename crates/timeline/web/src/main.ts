@@ -294,7 +294,7 @@ canvas.addEventListener("pointerup", (event) => {
   } else if (event.offsetX < gutter) {
     const lane = timeline.laneAt(event.offsetY);
     if (lane !== null && lane.key !== "") {
-      model.toggle(lane.key);
+      model.toggle(lane);
       isDirty = true;
     }
   }

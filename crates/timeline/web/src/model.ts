@@ -5,7 +5,7 @@ import type { Frame, HistogramState, Rows, SessionState, StateMessage, TrackStat
 export interface Lane {
   kind: "session" | "process" | "track";
   label: string;
-  /** What is collapsed by a click, of a session or process. */
+  /** Names the session or process that a click collapses or shows. */
   key: string;
   isCollapsed: boolean;
   session: SessionState;
@@ -55,7 +55,8 @@ export class Model {
   isLive = false;
   /** Names in the filter that no event has; empty if there are none. */
   filterHint = "";
-  collapsed = new Set<string>();
+  /** What a click has chosen, of a session or process. */
+  private readonly chosenFolds = new Map<string, boolean>();
   lanes: Lane[] = [];
   height = 0;
   /** The process of each thread, by the name of its track. */
@@ -145,10 +146,8 @@ export class Model {
     return this.processes.get(thread) || thread;
   }
 
-  toggle(key: string): void {
-    if (!this.collapsed.delete(key)) {
-      this.collapsed.add(key);
-    }
+  toggle(lane: Lane): void {
+    this.chosenFolds.set(lane.key, !lane.isCollapsed);
     this.layOut();
   }
 
@@ -204,10 +203,10 @@ export class Model {
       }
     }
     const inOrder = [...this.sessions].sort(compareSessions);
+    const hasOthers = inOrder.some((session) => !isOfClock(session));
     for (const session of inOrder) {
       const key = `s${session.id}`;
-      // One without events is collapsed until it is clicked.
-      const isCollapsed = this.collapsed.has(key) !== (session.events === 0);
+      const isCollapsed = this.chosenFolds.get(key) ?? (session.events === 0 || (hasOthers && isOfClock(session)));
       const common = { session, track: null, isCollapsed };
       add({ ...common, kind: "session", label: session.name, key, height: SESSION_HEIGHT });
       const ofSession = isCollapsed ? [] : (bySession.get(session.id) ?? []);
@@ -226,7 +225,7 @@ export class Model {
           process = processKey;
           const isOnly = processes.get(processKey) === 1 && track.thread === track.process;
           // A thread that has the name of its process says it alone.
-          isProcessCollapsed = !isOnly && this.collapsed.has(processKey);
+          isProcessCollapsed = !isOnly && this.chosenFolds.get(processKey) === true;
           if (track.process !== "" && !isOnly) {
             add({
               ...common,
@@ -248,10 +247,16 @@ export class Model {
   }
 }
 
-/** Live sessions first; of those that have ended the latest first. */
+/** Whether a session has only samples of a clock, which `consumer` writes: few want to see them. */
+function isOfClock(session: SessionState): boolean {
+  return session.name.endsWith("/clock");
+}
+
+/** Live sessions first, those of clocks last of them; of those that have ended the latest first. */
 function compareSessions(one: SessionState, other: SessionState): number {
   const order = one.isEnded ? other.id - one.id : one.id - other.id;
-  return Number(one.isEnded) - Number(other.isEnded) || order;
+  const rank = (session: SessionState): number => 2 * Number(session.isEnded) + Number(isOfClock(session));
+  return rank(one) - rank(other) || order;
 }
 
 function compareProcesses(one: TrackState, other: TrackState): number {
