@@ -65,10 +65,10 @@ impl<K: Ord + Clone, T: ClockTrack> ClockGraph<K, T> {
             }
             open.remove(node);
             done.insert(node);
-            for (next, track) in self
-                .tracks_of(node)
-                .filter(|(next, _)| !done.contains(next))
-            {
+            // From a clock that was compared with one only, no way goes on: most hosts of a relay.
+            let goes_on = |next: &K| next == to || self.tracks_of(next).nth(1).is_some();
+            let tracks = self.tracks_of(node);
+            for (next, track) in tracks.filter(|(next, _)| !done.contains(next) && goes_on(next)) {
                 let there = time.saturating_add(reached.ahead);
                 let Some(step) = track.offset_at(there) else {
                     continue;

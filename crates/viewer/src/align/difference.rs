@@ -6,8 +6,8 @@ use super::clock::Node;
 use super::samples::{self, Samples};
 use super::{AlignedHosts, Alignment};
 
-/// Number of samples of each host that are remembered.
-const MAX_SAMPLES: usize = 16;
+/// Largest number of samples that are remembered, some of each pair of a host and a relay.
+const MAX_SAMPLES: usize = 4 * samples::MAX_PAIRS;
 
 /// Looks for samples among the events that are shown.
 #[derive(Debug)]
@@ -19,10 +19,8 @@ pub struct DifferenceWatch {
 
 impl Default for DifferenceWatch {
     fn default() -> Self {
-        let mut samples = Samples::of_traces(&[]);
-        samples.max_of_pair = MAX_SAMPLES;
         Self {
-            samples,
+            samples: Samples::with_max(MAX_SAMPLES),
             hosts: AlignedHosts::default(),
             reference: None,
         }

@@ -25,9 +25,9 @@ use crate::mux::Mux;
 
 /// The name of the sessions in which `consumer` writes samples.
 const SESSION: &str = "clock";
-/// Largest number of samples of one host and relay that are kept while more come: some days of
-/// them.
-const MAX_SAMPLES: usize = 1 << 15;
+/// Largest number of samples that are kept while more come: all are looked at when one comes. It is
+/// a day of them of 90 hosts.
+const MAX_SAMPLES: usize = 1 << 18;
 /// Longest time for which the events wait for the samples that relays have.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest time between two alignments, which take time to be made.
@@ -59,7 +59,7 @@ impl SampleSources {
         let mut samples = Samples::of_traces(complete);
         let targets = sample_targets(targets);
         read_archives(&targets, &mut samples)?;
-        samples.max_of_pair = MAX_SAMPLES;
+        samples.max = MAX_SAMPLES;
         let (sender, events) = mpsc::channel(EVENT_CAPACITY);
         // No sample waits for those of other hosts.
         let (_, is_held_back) = watch::channel(false);

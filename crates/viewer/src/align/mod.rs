@@ -30,7 +30,7 @@ use ctf::{TimeCorrection, TimeCorrections};
 
 use self::clock::{Node, TraceClock, host_of};
 use self::network::PacketRelations;
-use self::samples::Samples;
+use self::samples::{MAX_PAIRS, Samples};
 use crate::attach::TraceKey;
 use crate::terminal::printable;
 
@@ -69,13 +69,20 @@ pub struct Alignment {
 
 #[derive(Debug)]
 enum Relations {
-    Samples(ClockGraph<Node>),
+    Samples {
+        graph: ClockGraph<Node>,
+        /// Whether samples were left out because they are of too many pairs of hosts and relays.
+        has_more_pairs: bool,
+    },
     Packets(PacketRelations),
 }
 
 impl Default for Relations {
     fn default() -> Self {
-        Self::Samples(ClockGraph::default())
+        Self::Samples {
+            graph: ClockGraph::default(),
+            has_more_pairs: false,
+        }
     }
 }
 
@@ -91,7 +98,8 @@ pub struct HostAlignment {
     pub samples: usize,
     /// The number of packets.
     pub packets: usize,
-    /// Why no packets align the host. Absent if it is aligned, or was to be by samples.
+    /// Why no packets align the host, or why samples of it may have been left out. Absent if it is
+    /// aligned or has no samples.
     pub reason: Option<String>,
 }
 
@@ -135,7 +143,10 @@ impl Alignment {
         let most = relays.into_iter().max_by_key(|(_, (count, _))| *count);
         let most = most.map(|(node, (_, (_, realtime)))| (node.clone(), realtime));
         Self {
-            relations: Relations::Samples(graph),
+            relations: Relations::Samples {
+                graph,
+                has_more_pairs: samples.has_more_pairs,
+            },
             reference: reference.or(most),
         }
     }
@@ -160,17 +171,24 @@ impl Alignment {
             self.offset(clock, last)
         });
         let node = clock.as_ref().map(|clock| &clock.node);
-        let (mut samples, mut packets, mut reason) = (0, 0, None);
-        match &self.relations {
-            Relations::Samples(graph) => {
+        let (mut samples, mut packets) = (0, 0);
+        let reason = match &self.relations {
+            Relations::Samples {
+                graph,
+                has_more_pairs,
+            } => {
                 let tracks = node.into_iter().flat_map(|node| graph.tracks_of(node));
                 samples = tracks.map(|(_, track)| track.samples().count()).sum();
+                let is_left_out = offset.is_none() && *has_more_pairs;
+                is_left_out.then(|| {
+                    format!("only the samples of {MAX_PAIRS} pairs of a host and a relay are used")
+                })
             }
             Relations::Packets(relations) => {
                 packets = node.map_or(0, |node| relations.packets_of(node));
-                reason = offset.is_none().then(|| relations.reason(node));
+                offset.is_none().then(|| relations.reason(node))
             }
-        }
+        };
         Some(HostAlignment {
             host,
             offset,
@@ -183,7 +201,7 @@ impl Alignment {
     /// Returns what there is to say of all hosts together.
     fn remarks(&self) -> Vec<String> {
         match &self.relations {
-            Relations::Samples(_) => Vec::new(),
+            Relations::Samples { .. } => Vec::new(),
             Relations::Packets(relations) => relations.remarks(self.reference.as_ref()),
         }
     }
@@ -200,7 +218,7 @@ impl Alignment {
     /// `last` results, and that times do not go back. None if its host is unaligned.
     fn points(&self, clock: &TraceClock, after: i64, mut last: i64) -> Option<Vec<TimeCorrection>> {
         let bends = match &self.relations {
-            Relations::Samples(graph) => bends_of(graph, &clock.node),
+            Relations::Samples { graph, .. } => bends_of(graph, &clock.node),
             Relations::Packets(relations) => bends_of(relations.graph(), &clock.node),
         };
         let (first, end) = (*bends.iter().min()?, *bends.iter().max()?);
@@ -242,7 +260,7 @@ impl Alignment {
     /// Returns the time of the last sample or packet of a clock.
     fn last_comparison(&self, clock: &TraceClock) -> Option<i64> {
         let graph = match &self.relations {
-            Relations::Samples(graph) => graph,
+            Relations::Samples { graph, .. } => graph,
             Relations::Packets(relations) => return relations.last_packet(&clock.node),
         };
         let tracks = graph.tracks_of(&clock.node);
@@ -254,7 +272,7 @@ impl Alignment {
     fn offset(&self, clock: &TraceClock, time: i64) -> Option<ClockOffset> {
         let (reference, realtime) = self.reference.as_ref()?;
         let offset = match &self.relations {
-            Relations::Samples(graph) => graph.offset(&clock.node, time, reference)?,
+            Relations::Samples { graph, .. } => graph.offset(&clock.node, time, reference)?,
             Relations::Packets(relations) => {
                 relations.graph().offset(&clock.node, time, reference)?
             }

@@ -1,6 +1,6 @@
 //! Samples are read from events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clock_offset::ClockSample;
 use ctf::decode::{Event, NumberFormat, Visitor};
@@ -16,19 +16,24 @@ use crate::time::Nanoseconds;
 
 /// The name of the events that are samples.
 const SAMPLE: &str = "clock:sample";
-/// Largest numbers of pairs of a host and a relay, and of relays: traces may name any, and the way
-/// from each host to the others is searched among them.
-const MAX_PAIRS: usize = 1024;
-const MAX_RELAYS: usize = 16;
+/// Largest number of pairs of a host and a relay: traces may name any, and the way from each host
+/// to the others is searched among them.
+pub(super) const MAX_PAIRS: usize = 2048;
+/// Largest number of samples of all pairs that are read before the events: 168 MB.
+const MAX_SAMPLES: usize = 1 << 22;
 /// Largest number of a sample that is used, of nanoseconds: 73 years. Sums of some do not overflow.
 const MAX_NANOSECONDS: u64 = 1 << 61;
 
 /// The samples of each pair of a host and a relay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Samples {
     pairs: BTreeMap<(Node, Node), Vec<ClockSample>>,
-    /// Largest number of samples of a pair: the latest are kept.
-    pub(super) max_of_pair: usize,
+    count: usize,
+    /// Largest number of samples of all pairs. With more, the pair that has most keeps every second
+    /// one, so that no host takes the place of others: the offset between is known less exactly.
+    pub(super) max: usize,
+    /// Whether samples were left out because they are of too many pairs.
+    pub(super) has_more_pairs: bool,
     /// Whether a sample has come since this was reset.
     pub(super) are_new: bool,
     /// Whether one of them is the first of its host and relay.
@@ -36,14 +41,17 @@ pub(super) struct Samples {
 }
 
 impl Samples {
+    /// No samples, and at most so many to come.
+    pub(super) fn with_max(max: usize) -> Self {
+        Self {
+            max,
+            ..Self::default()
+        }
+    }
+
     /// Reads the samples of traces.
     pub(super) fn of_traces(traces: &[TraceDirectory]) -> Self {
-        let mut samples = Self {
-            pairs: BTreeMap::new(),
-            max_of_pair: usize::MAX,
-            are_new: false,
-            are_first: false,
-        };
+        let mut samples = Self::with_max(MAX_SAMPLES);
         let mut mux = Mux::new();
         mux.set_unordered();
         for trace in traces.iter().filter(|trace| has_samples(trace)) {
@@ -61,10 +69,9 @@ impl Samples {
     #[cfg(test)]
     pub(super) fn of_pair(pair: (Node, Node), samples: Vec<ClockSample>) -> Self {
         Self {
+            count: samples.len(),
             pairs: [(pair, samples)].into(),
-            max_of_pair: usize::MAX,
-            are_new: false,
-            are_first: false,
+            ..Self::with_max(MAX_SAMPLES)
         }
     }
 
@@ -84,19 +91,19 @@ impl Samples {
 
     fn add(&mut self, pair: (Node, Node), sample: ClockSample) {
         if !self.pairs.contains_key(&pair) {
-            let relays: BTreeSet<&Node> = self.pairs.keys().map(|(_, relay)| relay).collect();
-            let is_new_relay = !relays.contains(&pair.1);
-            if self.pairs.len() >= MAX_PAIRS || is_new_relay && relays.len() >= MAX_RELAYS {
+            if self.pairs.len() >= MAX_PAIRS {
+                self.has_more_pairs = true;
                 return;
             }
             self.are_first = true;
         }
-        let samples = self.pairs.entry(pair).or_default();
-        if samples.len() >= self.max_of_pair {
-            // Half at once, so that this is rare.
-            samples.sort_unstable_by_key(|sample| sample.time);
-            samples.drain(..samples.len() / 2);
+        if self.count >= self.max
+            && let Some(most) = self.pairs.values_mut().max_by_key(|samples| samples.len())
+        {
+            self.count -= thin_out(most);
         }
+        self.count += 1;
+        let samples = self.pairs.entry(pair).or_default();
         samples.push(sample);
         self.are_new = true;
     }
@@ -130,6 +137,19 @@ impl Stage for Samples {
     fn report_failure(&mut self, _what: &str) {}
 
     fn report_warning(&mut self, _what: &str) {}
+}
+
+/// Removes every second sample, but neither the first nor the latest: of late times, which matter
+/// most while samples come, more are left than of early ones. Returns how many.
+fn thin_out(samples: &mut Vec<ClockSample>) -> usize {
+    samples.sort_unstable_by_key(|sample| sample.time);
+    let before = samples.len();
+    let mut left = before;
+    samples.retain(|_| {
+        left -= 1;
+        left.is_multiple_of(2) || left + 1 == before
+    });
+    before - samples.len()
 }
 
 /// Whether an event says that it is a sample.
@@ -225,5 +245,59 @@ impl Visitor for SampleFields {
         if let Some(Member::RelayBoot) = self.member {
             self.relay_boot = std::str::from_utf8(bytes).ok().and_then(Uuid::parse);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(time: i64) -> ClockSample {
+        ClockSample {
+            time,
+            ahead: 0,
+            error: 1,
+            realtime: 0,
+            other_realtime: 0,
+        }
+    }
+
+    fn pair(host: usize) -> (Node, Node) {
+        let boot = Uuid([1; 16]);
+        let name = format!("host-{host}");
+        (Node::Host { name, boot }, Node::Relay { boot })
+    }
+
+    #[test]
+    fn many_samples_of_one_host_leave_those_of_others_and_its_own_first_and_latest() {
+        let mut samples = Samples::with_max(100);
+        for time in 0..30 {
+            samples.add(pair(1), sample(time));
+        }
+        for time in 0..10_000 {
+            samples.add(pair(2), sample(time));
+            let all: usize = samples.pairs().map(|(_, samples)| samples.len()).sum();
+            assert!(all <= 100 && all == samples.count, "{all}");
+        }
+        let times = |host| -> Vec<_> {
+            let samples = &samples.pairs[&pair(host)];
+            samples.iter().map(|sample| sample.time).collect()
+        };
+        assert_eq!(times(1), (0..30).collect::<Vec<_>>());
+        let times = times(2);
+        assert_eq!([times[0], times[times.len() - 1]], [0, 9_999]);
+        assert!(times.is_sorted() && times.len() > 30, "{times:?}");
+    }
+
+    #[test]
+    fn samples_of_too_many_pairs_are_left_out() {
+        let mut samples = Samples::of_pair(pair(0), vec![sample(0)]);
+        for host in 1..MAX_PAIRS {
+            samples.add(pair(host), sample(0));
+        }
+        assert!(!samples.has_more_pairs);
+        samples.add(pair(MAX_PAIRS), sample(0));
+        assert!(samples.has_more_pairs);
+        assert_eq!(samples.pairs().count(), MAX_PAIRS);
     }
 }
