@@ -21,15 +21,13 @@ use crate::drain::readiness;
 use crate::limits::ARCHIVE_PROBE_TIMEOUT;
 use crate::net::Server;
 use crate::running_relay::{self, OWN_NAME, RunningRelay};
+use crate::stopped_service::UNIT;
 
 /// Name of the program that a relay replaces, as the kernel shows it.
 const REFERENCE_NAME: &str = "lttng-relayd";
 
 /// Maximum number of objects in the logs of all relays that are listed.
 const MAX_LOG_OBJECTS: usize = 200_000;
-
-/// The unit of the service.
-const UNIT: &str = "relayd";
 
 /// A port of the relay, and the option that names another.
 struct Port<'a> {

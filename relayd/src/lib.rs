@@ -30,4 +30,5 @@ pub mod publish;
 pub mod registry;
 pub mod running_relay;
 pub mod service;
+pub mod stopped_service;
 pub mod store;

@@ -28,6 +28,7 @@ use relayd::limits::DELETION_TIMEOUT;
 use relayd::net::{Addresses, InheritedPorts, Server};
 use relayd::running_relay::{self, RunningRelay};
 use relayd::service::{self, Service};
+use relayd::stopped_service::StoppedService;
 use relayd::store::repair::{Repaired, repair};
 use relayd::store::session_log::SessionLog;
 use relayd::store::sync::sync_file_system;
@@ -120,14 +121,24 @@ fn check_configuration(arguments: Arguments, is_json: bool) -> anyhow::Result<Ex
 }
 
 /// Runs `relayd doctor [FILE]`: prints what would keep a relay with these settings from working on
-/// this host. Without settings it examines the relays that run, each in its place.
+/// this host. Without settings it examines the relays that run, each in its place, or else the
+/// service.
 fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
-    let process = running_relay::examined();
-    if process.is_none() && !arguments.has_settings() {
+    let (is_in_place, process) = running_relay::examined();
+    let mut report = Report::default();
+    if !is_in_place && !arguments.has_settings() {
         let relays = match arguments.pid_file() {
             Some(file) => vec![running_relay::of_pid_file(file)?],
             None => running_relay::find().0,
         };
+        if relays.is_empty()
+            && let Some(service) = StoppedService::find()
+        {
+            match service.examine() {
+                Ok(report) => return print_report(&report, is_json),
+                Err(hint) => report = hint,
+            }
+        }
         let relays = relays.into_iter().map(RunningRelay::read);
         // One that cannot be read has ended meanwhile.
         let relays: Vec<_> = relays.flatten().collect();
@@ -141,9 +152,7 @@ fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
         None => raise_fd_limit(),
     };
     let config = arguments.config(open_files)?;
-    if process.is_none()
-        && let Some(relay) = doctor::find_relay_of_lesser_user(&config)
-    {
+    if !is_in_place && let Some(relay) = doctor::find_relay_of_lesser_user(&config) {
         let given = std::env::args_os().skip(2).filter(|word| word != "--json");
         let given: Vec<_> = given.collect();
         if let Some(report) = examine_in_place(&[relay], Some(&given)) {
@@ -151,7 +160,8 @@ fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
         }
     }
     ignored.iter().for_each(print_warning);
-    print_report(&doctor::check(&config, process), is_json)
+    report.append(doctor::check(&config, process));
+    print_report(&report, is_json)
 }
 
 /// Runs a doctor in the place of each relay, with these options instead of its own if there are

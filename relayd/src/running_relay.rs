@@ -35,10 +35,10 @@ const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_PRINTED: u64 = 1 << 20;
 
 /// Where a doctor finds the programs of the system.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variable with the process id of the relay, for the doctor in its place.
-const PROCESS: &str = "RELAYD_DOCTOR_OF";
+/// Variable for the doctor in the place of a relay: its process id, or the unit that does not run.
+pub(crate) const EXAMINED: &str = "RELAYD_DOCTOR_OF";
 
 /// A relay that runs, as `/proc` shows it.
 #[derive(Debug)]
@@ -109,10 +109,12 @@ fn is_relay(process: &Path) -> bool {
     runs && first.is_none_or(|first| !COMMANDS.contains(&first))
 }
 
-/// Returns the process id of the relay in whose place this doctor runs. None: in that of no other.
+/// Whether this doctor runs in the place of a relay, and the process id of that one if it runs.
 #[must_use]
-pub fn examined() -> Option<u32> {
-    std::env::var(PROCESS).ok()?.parse().ok()
+pub fn examined() -> (bool, Option<u32>) {
+    let examined = std::env::var(EXAMINED).ok();
+    let process = examined.as_ref().and_then(|process| process.parse().ok());
+    (examined.is_some(), process)
 }
 
 /// The process of a relay, and whose it is. All that is read of a process belongs together only if
@@ -168,15 +170,7 @@ impl RunningRelay {
         if Owner::of(&process)? != owner {
             return Err(io::Error::other("it has become another program"));
         }
-        let variables = fields(&environment).filter_map(|variable| {
-            let bytes = variable.as_bytes();
-            let equals = bytes.iter().position(|byte| *byte == b'=')?;
-            let (name, value) = bytes.split_at_checked(equals)?;
-            let value = value.get(1..)?;
-            let text = |bytes| OsStr::from_bytes(bytes).to_owned();
-            Some((text(name), text(value)))
-        });
-        let environment: Vec<_> = variables.collect();
+        let environment: Vec<_> = fields(&environment).filter_map(variable).collect();
         // A relay in the background has left the directory that its relative paths begin at.
         let began = environment.iter().find(|(name, _)| name == "PWD");
         let began = began.map(|(_, directory)| PathBuf::from(directory));
@@ -227,47 +221,66 @@ impl RunningRelay {
     /// # Errors
     /// If it cannot be started, fails before it examines anything, or does not end.
     pub fn run_doctor(&self, given: Option<&[OsString]>) -> io::Result<Report> {
-        let program = std::env::current_exe()?;
         let Owner {
             user,
             group,
             groups,
             ..
         } = &self.owner;
-        let mut doctor = if self.is_of_lesser_user() {
-            let mut session = Command::new(SETSID);
-            session.arg("--wait").arg(SETPRIV);
-            session.args([format!("--reuid={user}"), format!("--regid={group}")]);
-            session.arg(match groups.is_empty() {
-                true => "--clear-groups".to_owned(),
-                false => format!("--groups={groups}"),
-            });
-            session.arg(program);
-            session
-        } else {
-            Command::new(program)
+        let mut doctor = match self.is_of_lesser_user() {
+            true => {
+                let groups = match groups.is_empty() {
+                    true => "--clear-groups".to_owned(),
+                    false => format!("--groups={groups}"),
+                };
+                doctor_as(&[
+                    format!("--reuid={user}"),
+                    format!("--regid={group}"),
+                    groups,
+                ])?
+            }
+            false => Command::new(std::env::current_exe()?),
         };
-        doctor.arg("doctor").env_clear().stdin(Stdio::null());
-        doctor.envs(passed_on(&self.environment)).env("PATH", PATH);
-        doctor.env(PROCESS, self.pid.to_string());
+        doctor.arg("doctor").env_clear();
+        doctor.env(EXAMINED, self.pid.to_string());
         match given {
             Some(given) => doctor.args(given),
             None => doctor.args(&self.arguments).current_dir(&self.directory),
         };
-        doctor.arg("--json");
-        let (printed, errors) = output_within(&mut doctor, DOCTOR_TIMEOUT)?;
-        serde_json::from_slice(&printed).map_err(|_| {
-            let errors = String::from_utf8_lossy(&errors);
-            io::Error::other(printable(errors.trim()))
-        })
+        findings_of(doctor, &self.environment)
     }
+}
+
+/// Returns this program as it is run for a user and groups that options of `setpriv` name.
+pub(crate) fn doctor_as(user: &[String]) -> io::Result<Command> {
+    let mut session = Command::new(SETSID);
+    session.arg("--wait").arg(SETPRIV).args(user);
+    session.arg(std::env::current_exe()?);
+    Ok(session)
+}
+
+/// Runs a doctor that has no variables yet, with those of a relay. Returns what it finds.
+pub(crate) fn findings_of(
+    mut doctor: Command,
+    environment: &[(OsString, OsString)],
+) -> io::Result<Report> {
+    doctor.arg("--json").stdin(Stdio::null());
+    doctor.envs(passed_on(environment)).env("PATH", PATH);
+    let (printed, errors) = output_within(&mut doctor, DOCTOR_TIMEOUT)?;
+    serde_json::from_slice(&printed).map_err(|_| {
+        let errors = String::from_utf8_lossy(&errors);
+        io::Error::other(printable(errors.trim()))
+    })
 }
 
 /// Runs a program. Returns the first part of what it prints on standard output and standard error.
 ///
 /// # Errors
 /// If it cannot be started, or has not closed both in time. It is killed then.
-fn output_within(program: &mut Command, timeout: Duration) -> io::Result<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn output_within(
+    program: &mut Command,
+    timeout: Duration,
+) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut child = program
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -314,6 +327,15 @@ fn passed_on(variables: &[(OsString, OsString)]) -> impl Iterator<Item = (&OsStr
     };
     let variables = variables.iter().map(|(name, value)| (name, value));
     variables.filter(move |(name, _)| is_passed_on(name))
+}
+
+/// Splits a variable of the environment into its name and its value.
+pub(crate) fn variable(variable: &OsStr) -> Option<(OsString, OsString)> {
+    let bytes = variable.as_bytes();
+    let equals = bytes.iter().position(|byte| *byte == b'=')?;
+    let (name, value) = bytes.split_at_checked(equals)?;
+    let text = |bytes| OsStr::from_bytes(bytes).to_owned();
+    Some((text(name), text(value.get(1..)?)))
 }
 
 /// Splits what ends with a zero byte each.

@@ -88,6 +88,8 @@ fn recording_continues_through_an_upgrade_and_ends_with_a_removal_that_says_so()
     assert!(!debian.path("/bin/kill").exists());
     debian.run("systemctl reload relayd");
     assert_eq!(main_process(&debian), process);
+    expect_doctor_of_stopped_service(&debian);
+    let process = main_process(&debian);
 
     record(&debian, "upgrade");
     let mut tracee = Tracee::start(&debian);
@@ -118,6 +120,25 @@ fn recording_continues_through_an_upgrade_and_ends_with_a_removal_that_says_so()
         "{printed}"
     );
     expect_stopped_and_kept(&debian);
+}
+
+/// Stops the service and starts it again.
+fn expect_doctor_of_stopped_service(debian: &Debian) {
+    debian.run("systemctl stop relayd; chown root:root /var/lib/relayd");
+    let (is_faultless, printed) = debian.try_run("relayd doctor");
+    assert!(!is_faultless, "{printed}");
+    for found in [
+        "the service relayd.service of _relayd does not run (inactive): relayd --config=/etc/relayd.conf",
+        // Root could write there.
+        "output /var/lib/relayd: no file can be created: Permission denied",
+        "viewers port tcp://0.0.0.0:5344: free",
+    ] {
+        assert!(printed.contains(found), "{found}: {printed}");
+    }
+    let other = "setpriv --reuid=65534 --regid=65534 --clear-groups relayd doctor";
+    let (_, printed) = debian.try_run(other);
+    assert!(printed.contains("sudo relayd doctor"), "{printed}");
+    debian.run("systemctl start relayd; relayd doctor");
 }
 
 fn expect_stopped_and_kept(debian: &Debian) {
