@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use tests::process::Process;
@@ -29,24 +30,21 @@ const USER: &str = "65532";
 #[test]
 fn archive_and_image_built_twice_have_equal_bytes_and_sums() {
     let lab = Lab::new();
-    let programs = static_programs(&lab);
-    let outputs = [lab.directory("first"), lab.directory("second")];
-    for output in &outputs {
-        for format in ["tarball", "image"] {
-            built::package(format, &programs, output, &[]);
-        }
+    let first = packages();
+    let second = lab.directory("second");
+    build(&lab, &second);
+    for output in [first, &second] {
         check_sums(output);
     }
-    let [first, second] = outputs.map(|output| fs::read(output.join("SHA256SUMS")).unwrap());
+    let [first, second] =
+        [first, &second].map(|output| fs::read(output.join("SHA256SUMS")).unwrap());
     assert_eq!(String::from_utf8(first), String::from_utf8(second));
 }
 
 #[test]
 fn archive_has_programs_pages_units_and_a_bill_of_materials() {
     let lab = Lab::new();
-    let output = lab.directory("output");
-    built::package("tarball", &static_programs(&lab), &output, &[]);
-    let archive = find(&output, "-linux-musl.tar.gz");
+    let archive = find(packages(), "-linux-musl.tar.gz");
     let root = lab.directory("root");
     unpack(&archive, &root, &["--strip-components=1"]);
     for file in [
@@ -63,9 +61,27 @@ fn archive_has_programs_pages_units_and_a_bill_of_materials() {
     let bill = fs::read_to_string(root.join("share/doc/lttng-live/lttng-live.spdx.json")).unwrap();
     assert_eq!(
         bill,
-        fs::read_to_string(find(&output, ".spdx.json")).unwrap()
+        fs::read_to_string(find(packages(), ".spdx.json")).unwrap()
     );
     check_bill(&serde_json::from_str(&bill).unwrap(), &root);
+}
+
+/// Returns the directory of an archive and an image, which are built once for all tests.
+fn packages() -> &'static Path {
+    static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
+    PACKAGES.get_or_init(|| {
+        let directory = built::scratch("archives");
+        build(&Lab::new(), &directory);
+        directory
+    })
+}
+
+/// Builds an archive and an image of programs that do nothing.
+fn build(lab: &Lab, output: &Path) {
+    let programs = static_programs(lab);
+    for format in ["tarball", "image"] {
+        built::package(format, &programs, output, &[]);
+    }
 }
 
 /// Checks that each element has what SPDX 2.3 requires, and that relations lead to elements.
@@ -110,9 +126,7 @@ fn check_bill(bill: &Value, root: &Path) {
 #[test]
 fn image_is_a_layout_of_files_by_their_digests_and_runs_as_its_user() {
     let lab = Lab::new();
-    let output = lab.directory("output");
-    built::package("image", &static_programs(&lab), &output, &[]);
-    let image = Image::unpack(&lab, &output);
+    let image = Image::unpack(&lab, packages());
     let Some(mut command) = image.command(&lab, &image.arguments()) else {
         return;
     };

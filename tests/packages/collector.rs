@@ -131,7 +131,7 @@ fn expect_doctor_of_stopped_service(debian: &Debian) {
         "the service relayd.service of _relayd does not run (inactive): relayd --config=/etc/relayd.conf",
         // Root could write there.
         "output /var/lib/relayd: no file can be created: Permission denied",
-        "viewers port tcp://0.0.0.0:5344: free",
+        "viewers port tcp://127.0.0.1:5344: free",
     ] {
         assert!(printed.contains(found), "{found}: {printed}");
     }

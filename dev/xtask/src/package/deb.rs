@@ -269,8 +269,11 @@ impl Builder<'_> {
             self.release.architecture
         );
         let mut pack = Command::new("dpkg-deb");
-        pack.args(["--root-owner-group", THREADS, "-Zxz"])
-            .arg(format!("-z{}", self.release.level))
+        let Release {
+            compression, level, ..
+        } = self.release;
+        pack.args(["--root-owner-group", THREADS])
+            .args([format!("-Z{compression}"), format!("-z{level}")])
             .arg("--build")
             .arg(&self.root)
             .arg(self.release.output.join(file))

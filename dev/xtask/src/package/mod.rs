@@ -34,6 +34,11 @@ const OUTPUT: &str = "target/package";
 /// The level at which kept packages are compressed.
 const MAX_LEVEL: u8 = 9;
 
+/// How Debian packages are compressed that are kept, and that are not, and the level of both and of
+/// gzip.
+const KEPT: (&str, u8) = ("xz", MAX_LEVEL);
+const FAST: (&str, u8) = ("gzip", 1);
+
 /// Options of the job: what is built, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -77,7 +82,9 @@ struct Release {
     revision: String,
     /// Debian's name of the architecture, such as amd64, which is also that of container images.
     architecture: String,
-    /// The level of xz and gzip, 0 to 9.
+    /// How the contents of Debian packages are compressed.
+    compression: &'static str,
+    /// The level of that and of gzip, 1 to 9.
     level: u8,
     /// Name and address of who answers for the packages.
     maintainer: String,
@@ -157,12 +164,14 @@ impl Release {
             fs::remove_dir_all(&staging)?;
         }
         fs::create_dir(&staging)?;
+        let (compression, level) = if options.fast { FAST } else { KEPT };
         let architecture = files::output(Command::new("dpkg").arg("--print-architecture"))?;
         Ok(Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             revision: options.revision.clone(),
             architecture: architecture.trim().to_owned(),
-            level: if options.fast { 1 } else { MAX_LEVEL },
+            compression,
+            level,
             maintainer: maintainer(),
             epoch: epoch(&workspace)?,
             output,
