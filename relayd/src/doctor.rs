@@ -38,9 +38,10 @@ struct Port<'a> {
 }
 
 /// Checks the host for a relay with this configuration: that of the process in whose place this one
-/// runs, or one that is to be started.
+/// runs, or one that is to be started. `ignored` says which lines of configuration files have no
+/// effect.
 #[must_use]
-pub fn check(config: &Config, process: Option<u32>) -> Report {
+pub fn check(config: &Config, ignored: &[String], process: Option<u32>) -> Report {
     let mut report = Report::default();
     report_relay(&mut report, process);
     match Server::check(config) {
@@ -49,6 +50,9 @@ pub fn check(config: &Config, process: Option<u32>) -> Report {
             describe_error(&error),
             "relayd check-config names the setting",
         ),
+    }
+    for line in ignored {
+        report.warning(line, "correct or remove the line");
     }
     for warning in &config.network.warnings {
         report.warning(warning, "unset the variable");

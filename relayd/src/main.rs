@@ -125,7 +125,6 @@ fn check_configuration(arguments: Arguments, is_json: bool) -> anyhow::Result<Ex
 /// service.
 fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
     let (is_in_place, process) = running_relay::examined();
-    let mut report = Report::default();
     if !is_in_place && !arguments.has_settings() {
         let relays = match arguments.pid_file() {
             Some(file) => vec![running_relay::of_pid_file(file)?],
@@ -134,10 +133,7 @@ fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
         if relays.is_empty()
             && let Some(service) = StoppedService::find()
         {
-            match service.examine() {
-                Ok(report) => return print_report(&report, is_json),
-                Err(hint) => report = hint,
-            }
+            return print_report(&service.examine(), is_json);
         }
         let relays = relays.into_iter().map(RunningRelay::read);
         // One that cannot be read has ended meanwhile.
@@ -159,9 +155,7 @@ fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
             return print_report(&report, is_json);
         }
     }
-    ignored.iter().for_each(print_warning);
-    report.append(doctor::check(&config, process));
-    print_report(&report, is_json)
+    print_report(&doctor::check(&config, &ignored, process), is_json)
 }
 
 /// Runs a doctor in the place of each relay, with these options instead of its own if there are
