@@ -249,7 +249,7 @@ export class Model {
 
 /** Whether a session has only samples of a clock, which `consumer` writes: few want to see them. */
 function isOfClock(session: SessionState): boolean {
-  return session.name.endsWith("/clock");
+  return /\/clock(-\d{8}-\d{6})?$/.test(session.name);
 }
 
 /** Live sessions first, those of clocks last of them; of those that have ended the latest first. */
