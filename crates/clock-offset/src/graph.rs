@@ -1,6 +1,7 @@
 //! Clocks that were compared with each other, directly or by way of others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use crate::sample::{ClockOffset, ClockSample};
 use crate::track::{ClockTrack, OffsetTrack};
@@ -54,36 +55,30 @@ impl<K: Ord + Clone, T: ClockTrack> ClockGraph<K, T> {
     #[must_use]
     pub fn offset(&self, from: &K, time: i64, to: &K) -> Option<ClockOffset> {
         // Dijkstra's algorithm, with the errors as lengths.
-        let start = ClockOffset { ahead: 0, error: 0 };
-        let mut open = BTreeMap::from([(from, start)]);
+        let mut open = BinaryHeap::from([Reverse((0, 0, from))]);
         let mut done = BTreeSet::new();
-        loop {
-            let nearest = open.iter().min_by_key(|(_, offset)| offset.error);
-            let (node, reached) = nearest.map(|(node, offset)| (*node, *offset))?;
+        while let Some(Reverse((error, ahead, node))) = open.pop() {
             if node == to {
-                return Some(reached);
+                return Some(ClockOffset { ahead, error });
             }
-            open.remove(node);
-            done.insert(node);
+            if !done.insert(node) {
+                continue;
+            }
             // From a clock that was compared with one only, no way goes on: most hosts of a relay.
-            let goes_on = |next: &K| next == to || self.tracks_of(next).nth(1).is_some();
-            let tracks = self.tracks_of(node);
-            for (next, track) in tracks.filter(|(next, _)| !done.contains(next) && goes_on(next)) {
-                let there = time.saturating_add(reached.ahead);
-                let Some(step) = track.offset_at(there) else {
+            let leads_on = |next: &K| next == to || self.tracks_of(next).nth(1).is_some();
+            for (next, track) in self.tracks_of(node) {
+                if done.contains(next) || !leads_on(next) {
+                    continue;
+                }
+                let Some(step) = track.offset_at(time.saturating_add(ahead)) else {
                     continue;
                 };
                 // The time there is uncertain, too: a thousandth covers the drift meanwhile.
-                let carried = reached.error.saturating_add(reached.error / 1000);
-                let found = ClockOffset {
-                    ahead: reached.ahead.saturating_add(step.ahead),
-                    error: carried.saturating_add(step.error),
-                };
-                let known = open.entry(next).or_insert(found);
-                if found.error < known.error {
-                    *known = found;
-                }
+                let carried = error.saturating_add(error / 1000);
+                let found = carried.saturating_add(step.error);
+                open.push(Reverse((found, ahead.saturating_add(step.ahead), next)));
             }
         }
+        None
     }
 }

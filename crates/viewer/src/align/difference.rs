@@ -7,7 +7,7 @@ use super::samples::{self, Samples};
 use super::{AlignedHosts, Alignment};
 
 /// Largest number of samples that are remembered, some of each pair of a host and a relay.
-const MAX_SAMPLES: usize = 4 * samples::MAX_PAIRS;
+const MAX_SAMPLES: usize = 16 * samples::MAX_PAIRS;
 
 /// Looks for samples among the events that are shown.
 #[derive(Debug)]

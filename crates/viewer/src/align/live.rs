@@ -25,8 +25,8 @@ use crate::mux::Mux;
 
 /// The name of the sessions in which `consumer` writes samples.
 const SESSION: &str = "clock";
-/// Largest number of samples that are kept while more come: all are looked at when one comes. It is
-/// a day of them of 90 hosts.
+/// Largest number of samples that are kept while more come: all are looked at when some have come.
+/// It is a day of them of 90 hosts.
 const MAX_SAMPLES: usize = 1 << 18;
 /// Longest time for which the events wait for the samples that relays have.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -98,8 +98,7 @@ pub struct HostAlignment {
     pub samples: usize,
     /// The number of packets.
     pub packets: usize,
-    /// Why no packets align the host, or why samples of it may have been left out. Absent if it is
-    /// aligned or has no samples.
+    /// Why no packets align the host, or that its samples may be among those that were left out.
     pub reason: Option<String>,
 }
 
@@ -179,8 +178,8 @@ impl Alignment {
             } => {
                 let tracks = node.into_iter().flat_map(|node| graph.tracks_of(node));
                 samples = tracks.map(|(_, track)| track.samples().count()).sum();
-                let is_left_out = offset.is_none() && *has_more_pairs;
-                is_left_out.then(|| {
+                let may_be_left_out = *has_more_pairs && node.is_some() && samples == 0;
+                may_be_left_out.then(|| {
                     format!("only the samples of {MAX_PAIRS} pairs of a host and a relay are used")
                 })
             }

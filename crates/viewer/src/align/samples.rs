@@ -18,14 +18,15 @@ use crate::time::Nanoseconds;
 const SAMPLE: &str = "clock:sample";
 /// Largest number of pairs of a host and a relay: traces may name any, and the way from each host
 /// to the others is searched among them.
-pub(super) const MAX_PAIRS: usize = 2048;
-/// Largest number of samples of all pairs that are read before the events: 168 MB.
-const MAX_SAMPLES: usize = 1 << 22;
+pub(super) const MAX_PAIRS: usize = 1024;
+/// Largest number of samples of all pairs that are read before the events: a year of them of one
+/// host. With what follows from them they need some 250 MB.
+const MAX_SAMPLES: usize = 1 << 20;
 /// Largest number of a sample that is used, of nanoseconds: 73 years. Sums of some do not overflow.
 const MAX_NANOSECONDS: u64 = 1 << 61;
 
 /// The samples of each pair of a host and a relay.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Samples {
     pairs: BTreeMap<(Node, Node), Vec<ClockSample>>,
     count: usize,
@@ -44,8 +45,12 @@ impl Samples {
     /// No samples, and at most so many to come.
     pub(super) fn with_max(max: usize) -> Self {
         Self {
+            pairs: BTreeMap::new(),
+            count: 0,
             max,
-            ..Self::default()
+            has_more_pairs: false,
+            are_new: false,
+            are_first: false,
         }
     }
 
@@ -75,7 +80,7 @@ impl Samples {
         }
     }
 
-    /// The samples of each pair, each pair in the order of their events.
+    /// The samples of each pair.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&(Node, Node), &Vec<ClockSample>)> {
         self.pairs.iter()
     }
@@ -149,6 +154,8 @@ fn thin_out(samples: &mut Vec<ClockSample>) -> usize {
         left -= 1;
         left.is_multiple_of(2) || left + 1 == before
     });
+    // The next pair that has most needs the memory.
+    samples.shrink_to_fit();
     before - samples.len()
 }
 
