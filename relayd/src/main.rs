@@ -26,7 +26,7 @@ use relayd::config::LogFormat;
 use relayd::doctor;
 use relayd::limits::DELETION_TIMEOUT;
 use relayd::net::{Addresses, InheritedPorts, Server};
-use relayd::running_relay::{self, RunningRelay};
+use relayd::running_relay::{self, Examined, RunningRelay};
 use relayd::service::{self, Service};
 use relayd::stopped_service::StoppedService;
 use relayd::store::repair::{Repaired, repair};
@@ -124,8 +124,12 @@ fn check_configuration(arguments: Arguments, is_json: bool) -> anyhow::Result<Ex
 /// this host. Without settings it examines the relays that run, each in its place, or else the
 /// service.
 fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
-    let (is_in_place, process) = running_relay::examined();
-    if !is_in_place && !arguments.has_settings() {
+    let examined = running_relay::examined();
+    let process = match examined {
+        Some(Examined::Process(process)) => Some(process),
+        Some(Examined::Service) | None => None,
+    };
+    if examined.is_none() && !arguments.has_settings() {
         let relays = match arguments.pid_file() {
             Some(file) => vec![running_relay::of_pid_file(file)?],
             None => running_relay::find().0,
@@ -148,7 +152,9 @@ fn check_host(arguments: Arguments, is_json: bool) -> anyhow::Result<ExitCode> {
         None => raise_fd_limit(),
     };
     let config = arguments.config(open_files)?;
-    if !is_in_place && let Some(relay) = doctor::find_relay_of_lesser_user(&config) {
+    if examined.is_none()
+        && let Some(relay) = doctor::find_relay_of_lesser_user(&config)
+    {
         let given = std::env::args_os().skip(2).filter(|word| word != "--json");
         let given: Vec<_> = given.collect();
         if let Some(report) = examine_in_place(&[relay], Some(&given)) {

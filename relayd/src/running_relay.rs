@@ -29,13 +29,13 @@ const SETSID: &str = "/usr/bin/setsid";
 const SETPRIV: &str = "/usr/bin/setpriv";
 
 /// Longest time for which a doctor may run. It takes longest to probe an archive.
-const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Largest number of bytes that a doctor may print.
 const MAX_PRINTED: u64 = 1 << 20;
 
 /// Where a doctor finds the programs of the system.
-pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Variable for the doctor in the place of a relay: its process id, or the unit that does not run.
 pub(crate) const EXAMINED: &str = "RELAYD_DOCTOR_OF";
@@ -109,12 +109,21 @@ fn is_relay(process: &Path) -> bool {
     runs && first.is_none_or(|first| !COMMANDS.contains(&first))
 }
 
-/// Whether this doctor runs in the place of a relay, and the process id of that one if it runs.
+/// In whose place a doctor runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Examined {
+    /// That of a relay, by its process id.
+    Process(u32),
+    /// That of a service that does not run.
+    Service,
+}
+
+/// Returns in whose place this doctor runs. None: in that of no other.
 #[must_use]
-pub fn examined() -> (bool, Option<u32>) {
-    let examined = std::env::var(EXAMINED).ok();
-    let process = examined.as_ref().and_then(|process| process.parse().ok());
-    (examined.is_some(), process)
+pub fn examined() -> Option<Examined> {
+    let examined = std::env::var(EXAMINED).ok()?;
+    let process = examined.parse().map(Examined::Process);
+    Some(process.unwrap_or(Examined::Service))
 }
 
 /// The process of a relay, and whose it is. All that is read of a process belongs together only if
@@ -170,7 +179,15 @@ impl RunningRelay {
         if Owner::of(&process)? != owner {
             return Err(io::Error::other("it has become another program"));
         }
-        let environment: Vec<_> = fields(&environment).filter_map(variable).collect();
+        let variables = fields(&environment).filter_map(|variable| {
+            let bytes = variable.as_bytes();
+            let equals = bytes.iter().position(|byte| *byte == b'=')?;
+            let (name, value) = bytes.split_at_checked(equals)?;
+            let value = value.get(1..)?;
+            let text = |bytes| OsStr::from_bytes(bytes).to_owned();
+            Some((text(name), text(value)))
+        });
+        let environment: Vec<_> = variables.collect();
         // A relay in the background has left the directory that its relative paths begin at.
         let began = environment.iter().find(|(name, _)| name == "PWD");
         let began = began.map(|(_, directory)| PathBuf::from(directory));
@@ -221,54 +238,45 @@ impl RunningRelay {
     /// # Errors
     /// If it cannot be started, fails before it examines anything, or does not end.
     pub fn run_doctor(&self, given: Option<&[OsString]>) -> io::Result<Report> {
+        let program = std::env::current_exe()?;
         let Owner {
             user,
             group,
             groups,
             ..
         } = &self.owner;
-        let mut doctor = match self.is_of_lesser_user() {
-            true => {
-                let groups = match groups.is_empty() {
-                    true => "--clear-groups".to_owned(),
-                    false => format!("--groups={groups}"),
-                };
-                doctor_as(&[
-                    format!("--reuid={user}"),
-                    format!("--regid={group}"),
-                    groups,
-                ])?
-            }
-            false => Command::new(std::env::current_exe()?),
+        let mut doctor = if self.is_of_lesser_user() {
+            let mut session = Command::new(SETSID);
+            session.arg("--wait").arg(SETPRIV);
+            session.args([format!("--reuid={user}"), format!("--regid={group}")]);
+            session.arg(match groups.is_empty() {
+                true => "--clear-groups".to_owned(),
+                false => format!("--groups={groups}"),
+            });
+            session.arg(program);
+            session
+        } else {
+            Command::new(program)
         };
-        doctor.arg("doctor").env_clear();
+        doctor.arg("doctor").env_clear().stdin(Stdio::null());
+        doctor.envs(passed_on(&self.environment)).env("PATH", PATH);
         doctor.env(EXAMINED, self.pid.to_string());
         match given {
             Some(given) => doctor.args(given),
             None => doctor.args(&self.arguments).current_dir(&self.directory),
         };
-        findings_of(doctor, &self.environment)
+        let (printed, errors) = output_within(doctor.arg("--json"), DOCTOR_TIMEOUT)?;
+        parse_findings(&printed, &errors)
     }
 }
 
-/// Returns this program as it is run for a user and groups that options of `setpriv` name.
-pub(crate) fn doctor_as(user: &[String]) -> io::Result<Command> {
-    let mut session = Command::new(SETSID);
-    session.arg("--wait").arg(SETPRIV).args(user);
-    session.arg(std::env::current_exe()?);
-    Ok(session)
-}
-
-/// Runs a doctor that has no variables yet, with those of a relay. Returns what it finds.
-pub(crate) fn findings_of(
-    mut doctor: Command,
-    environment: &[(OsString, OsString)],
-) -> io::Result<Report> {
-    doctor.arg("--json").stdin(Stdio::null());
-    doctor.envs(passed_on(environment)).env("PATH", PATH);
-    let (printed, errors) = output_within(&mut doctor, DOCTOR_TIMEOUT)?;
-    serde_json::from_slice(&printed).map_err(|_| {
-        let errors = String::from_utf8_lossy(&errors);
+/// Reads what a doctor has found.
+///
+/// # Errors
+/// If it has found nothing but printed why.
+pub(crate) fn parse_findings(printed: &[u8], errors: &[u8]) -> io::Result<Report> {
+    serde_json::from_slice(printed).map_err(|_| {
+        let errors = String::from_utf8_lossy(errors);
         io::Error::other(printable(errors.trim()))
     })
 }
@@ -298,13 +306,16 @@ pub(crate) fn output_within(
     // What has closed both may still run.
     let _ = child.kill();
     child.wait()?;
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "its doctor does not end");
+    let late = || {
+        let name = program.get_program().display();
+        io::Error::new(io::ErrorKind::TimedOut, format!("{name} does not end"))
+    };
     printed.zip(errors).ok_or_else(late)
 }
 
 /// Reads the first part of a pipe on a thread of its own, which ends with this process if nobody
 /// closes the pipe.
-fn read_aside(pipe: Box<dyn Read + Send>) -> Receiver<Vec<u8>> {
+pub(crate) fn read_aside(pipe: Box<dyn Read + Send>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -327,15 +338,6 @@ fn passed_on(variables: &[(OsString, OsString)]) -> impl Iterator<Item = (&OsStr
     };
     let variables = variables.iter().map(|(name, value)| (name, value));
     variables.filter(move |(name, _)| is_passed_on(name))
-}
-
-/// Splits a variable of the environment into its name and its value.
-pub(crate) fn variable(variable: &OsStr) -> Option<(OsString, OsString)> {
-    let bytes = variable.as_bytes();
-    let equals = bytes.iter().position(|byte| *byte == b'=')?;
-    let (name, value) = bytes.split_at_checked(equals)?;
-    let text = |bytes| OsStr::from_bytes(bytes).to_owned();
-    Some((text(name), text(value.get(1..)?)))
 }
 
 /// Splits what ends with a zero byte each.

@@ -1,164 +1,222 @@
-//! The service of the relay while it does not run: `relayd doctor` says why it would not work, with
-//! the settings that systemd would start it with.
+//! The service of the relay while it does not run: `relayd doctor` says why it would not work. It
+//! runs as another service with the same user, variables and limits, because no other way shows
+//! what the relay could read and write.
 
-use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, PipeWriter};
+use std::os::fd::AsRawFd;
 use std::process::Command;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use daemon::checkup::Report;
 
-use crate::running_relay::{EXAMINED, PATH, doctor_as, findings_of, output_within, variable};
+use crate::running_relay::{DOCTOR_TIMEOUT, EXAMINED, output_within, parse_findings, read_aside};
 
 /// The unit of the service.
 pub(crate) const UNIT: &str = "relayd.service";
 
-/// Longest time that a program of the system may take to answer.
+/// Longest time that systemd may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The properties of the unit that are asked for.
-const PROPERTIES: &str = "--property=LoadState,ActiveState,Result,ExecStart,User,Group,Environment";
+/// The properties of the unit that its doctor has, too: what it may read, write and listen on.
+const COPIED: [&str; 20] = [
+    "User",
+    "Group",
+    "DynamicUser",
+    "SupplementaryGroups",
+    "AmbientCapabilities",
+    "Environment",
+    "WorkingDirectory",
+    "RootDirectory",
+    "LimitNOFILE",
+    "StateDirectory",
+    "StateDirectoryMode",
+    "ProtectSystem",
+    "ProtectHome",
+    "PrivateTmp",
+    "PrivateDevices",
+    "PrivateNetwork",
+    "ReadWritePaths",
+    "ReadOnlyPaths",
+    "InaccessiblePaths",
+    "BindPaths",
+];
 
 /// The service of the relay, which does not run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StoppedService {
     /// Why it does not run, in the words of systemd.
     state: String,
-    /// The user, and the group if it is not that of the user. Empty: root.
-    user: String,
-    group: String,
-    arguments: Vec<OsString>,
-    environment: Vec<(OsString, OsString)>,
+    has_failed: bool,
+    /// The program and its arguments. Empty: the unit is faulty.
+    command: Vec<String>,
+    /// The properties of the unit, as `systemd-run` takes them.
+    properties: Vec<String>,
 }
 
 impl StoppedService {
-    /// Asks systemd. None: there is no such service, or it runs, or this process cannot take its
-    /// place because it is not root's.
+    /// Asks systemd. None: there is no such service, or it runs, or this process is not root's.
     #[must_use]
     pub fn find() -> Option<Self> {
         rustix::process::geteuid().is_root().then_some(())?;
+        let copied = COPIED.join(",");
         let mut systemctl = Command::new("systemctl");
-        systemctl.env_clear().env("PATH", PATH);
-        systemctl.args(["show", PROPERTIES, UNIT]);
+        systemctl.args(["show", UNIT]).arg(format!(
+            "--property=LoadState,ActiveState,Result,ExecStart,EnvironmentFiles,{copied}"
+        ));
         let (printed, _) = output_within(&mut systemctl, ANSWER_TIMEOUT).ok()?;
         Self::parse(&String::from_utf8(printed).ok()?)
     }
 
-    /// Reads what `systemctl show` prints.
+    /// Reads what `systemctl show` prints: a line for each value.
     fn parse(printed: &str) -> Option<Self> {
-        let property = |name: &str| {
-            let mut lines = printed.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-            value.unwrap_or_default()
+        let values: Vec<_> = printed
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .collect();
+        let value = |name: &str| {
+            let value = values.iter().find(|(known, _)| *known == name);
+            value.map_or("", |(_, value)| *value)
         };
-        let active = property("ActiveState");
-        if property("LoadState") != "loaded" || ["active", "reloading"].contains(&active) {
-            return None;
+        let (load, active, result) = (value("LoadState"), value("ActiveState"), value("Result"));
+        match load {
+            "loaded" if ["active", "reloading"].contains(&active) => return None,
+            "" | "not-found" => return None,
+            _ => {}
         }
+        let has_failed = load != "loaded" || !["", "success"].contains(&result);
+        let copied = values.iter().filter_map(|(name, value)| match *name {
+            // PATH (ignore_errors=no)
+            "EnvironmentFiles" => {
+                let (path, ignored) = value.split_once(" (ignore_errors=")?;
+                let sign = if ignored.starts_with("yes") { "-" } else { "" };
+                Some(format!("EnvironmentFile={sign}{path}"))
+            }
+            _ if !COPIED.contains(name) || value.is_empty() => None,
+            _ => Some(format!("{name}={value}")),
+        });
         // { path=PROGRAM ; argv[]=PROGRAM OPTION... ; ignore_errors=... }
-        let (_, command) = property("ExecStart").split_once("argv[]=")?;
-        let (command, _) = command.split_once(" ; ")?;
-        let environment = property("Environment").split_whitespace();
+        let command = value("ExecStart").split_once("argv[]=");
+        let command = command.and_then(|(_, command)| command.split_once(" ; "));
+        let words = command
+            .into_iter()
+            .flat_map(|(words, _)| words.split_whitespace());
         Some(Self {
-            state: match property("Result") {
-                "success" | "" => active.to_owned(),
-                result => format!("{active}: {result}"),
+            state: match (load, has_failed) {
+                ("loaded", true) => format!("{active}: {result}"),
+                ("loaded", false) => active.to_owned(),
+                _ => format!("its unit: {load}"),
             },
-            user: property("User").to_owned(),
-            group: property("Group").to_owned(),
-            arguments: command
-                .split_whitespace()
-                .skip(1)
-                .map(OsString::from)
-                .collect(),
-            environment: environment
-                .filter_map(|word| variable(OsStr::new(word)))
-                .collect(),
+            has_failed,
+            command: words.map(str::to_owned).collect(),
+            properties: copied.collect(),
         })
     }
 
-    /// Returns what a doctor finds with the settings of the service, as its user.
+    /// Returns what a doctor finds in the place of the service.
     #[must_use]
     pub fn examine(&self) -> Report {
         let mut report = Report::default();
-        let state = &self.state;
-        let options = self.arguments.join(OsStr::new(" "));
-        let (user, options) = (&self.user, options.display());
-        report.ok(match user.as_str() {
-            "" => format!("the service {UNIT} does not run ({state}): relayd {options}"),
-            _ => format!("the service {UNIT} of {user} does not run ({state}): relayd {options}"),
-        });
-        match self.run_doctor() {
+        let text = format!("the service {UNIT} does not run ({})", self.state);
+        match self.has_failed {
+            true => report.problem(text, format!("journalctl --unit={UNIT} says why")),
+            false => report.warning(text, format!("systemctl start {UNIT}")),
+        }
+        let Some((program, arguments)) = self.command.split_first() else {
+            return report;
+        };
+        let arguments_text = arguments.join(" ");
+        report.ok(format!("examined in its place: relayd {arguments_text}"));
+        match self.run_doctor(program, arguments) {
             Ok(found) => report.append(found),
             Err(error) => report.problem(
-                format!("{UNIT}: cannot be examined: {error}"),
-                format!("relayd check-config {options}; systemctl status {UNIT}"),
+                format!("{UNIT} cannot be examined: {error}"),
+                format!("relayd check-config {arguments_text}; systemctl status {UNIT}"),
             ),
         }
         report
     }
 
-    fn run_doctor(&self) -> io::Result<Report> {
-        let user = &self.user;
-        let mut doctor = match user.as_str() {
-            "" | "root" => Command::new(std::env::current_exe()?),
-            _ => {
-                let group = match self.group.as_str() {
-                    "" => group_of(user)?,
-                    group => group.to_owned(),
-                };
-                let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
-                doctor_as(&[user, group, "--init-groups".to_owned()])?
-            }
+    fn run_doctor(&self, program: &str, arguments: &[String]) -> io::Result<Report> {
+        let (printed, output) = io::pipe()?;
+        let (errors, error_output) = io::pipe()?;
+        // systemd opens them by these names. Its own pipes need D-Bus, which small systems lack.
+        let name = |pipe: &PipeWriter| {
+            let process = std::process::id();
+            format!("file:/proc/{process}/fd/{}", pipe.as_raw_fd())
         };
-        doctor.arg("doctor").args(&self.arguments);
-        doctor.env_clear().env(EXAMINED, UNIT).current_dir("/");
-        findings_of(doctor, &self.environment)
+        let mut systemd_run = Command::new("systemd-run");
+        systemd_run.args(["--quiet", "--collect", "--service-type=exec"]);
+        let added = [
+            format!("StandardOutput={}", name(&output)),
+            format!("StandardError={}", name(&error_output)),
+            // It would go on if this process is killed.
+            format!("RuntimeMaxSec={}", DOCTOR_TIMEOUT.as_secs()),
+        ];
+        let properties = self.properties.iter().chain(&added);
+        systemd_run.args(properties.map(|property| format!("--property={property}")));
+        systemd_run.arg(format!("--setenv={EXAMINED}={UNIT}"));
+        systemd_run.args(["--", program, "doctor"]);
+        systemd_run.args(arguments).arg("--json");
+        let (_, failure) = output_within(&mut systemd_run, DOCTOR_TIMEOUT)?;
+        // Only the doctor has them now, if it was started.
+        drop((output, error_output));
+        let [printed, errors] = [printed, errors].map(|pipe| read_aside(Box::new(pipe)));
+        let wait = |read: Receiver<Vec<u8>>| {
+            let read = read.recv_timeout(DOCTOR_TIMEOUT);
+            read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
+        };
+        let (printed, errors) = (wait(printed)?, wait(errors)?);
+        parse_findings(&printed, &[failure, errors].concat())
     }
-}
-
-/// Returns the number of the first group of a user.
-fn group_of(user: &str) -> io::Result<String> {
-    let mut id = Command::new("id");
-    id.env_clear().env("PATH", PATH).args(["-g", "--", user]);
-    let (printed, _) = output_within(&mut id, ANSWER_TIMEOUT)?;
-    Ok(String::from_utf8_lossy(&printed).trim().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHOWN: &str = "LoadState=loaded\nActiveState=failed\nResult=exit-code\n\
+    const SHOWN: &str = "Result=exit-code\n\
         ExecStart={ path=/usr/bin/relayd ; argv[]=/usr/bin/relayd --config=/etc/relayd.conf -v ; ignore_errors=no ; \
         start_time=[n/a] ; stop_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }\n\
-        Environment=LTTNG_RUNDIR=/run/relayd HOME=/var/lib/relayd\nUser=_relayd\nGroup=_traces\n";
+        Environment=HOME=/var/lib/relayd \"A=b c\"\n\
+        EnvironmentFiles=/etc/relayd.credentials (ignore_errors=no)\n\
+        EnvironmentFiles=/etc/default/relayd (ignore_errors=yes)\n\
+        User=_relayd\nGroup=\nProtectSystem=strict\nLoadState=loaded\nActiveState=failed\n";
 
     #[test]
     fn settings_of_a_service_that_does_not_run_are_read() {
-        let [config, verbose] = ["--config=/etc/relayd.conf", "-v"].map(OsString::from);
-        let variables = [("LTTNG_RUNDIR", "/run/relayd"), ("HOME", "/var/lib/relayd")];
-        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        let words = ["/usr/bin/relayd", "--config=/etc/relayd.conf", "-v"];
+        let properties = [
+            r#"Environment=HOME=/var/lib/relayd "A=b c""#,
+            "EnvironmentFile=/etc/relayd.credentials",
+            "EnvironmentFile=-/etc/default/relayd",
+            "User=_relayd",
+            "ProtectSystem=strict",
+        ];
         let expected = StoppedService {
             state: "failed: exit-code".to_owned(),
-            user: "_relayd".to_owned(),
-            group: "_traces".to_owned(),
-            arguments: vec![config, verbose],
-            environment: variables.to_vec(),
+            has_failed: true,
+            command: words.map(str::to_owned).to_vec(),
+            properties: properties.map(str::to_owned).to_vec(),
         };
         assert_eq!(StoppedService::parse(SHOWN), Some(expected));
+        let stopped = SHOWN.replace("Result=exit-code", "Result=success");
+        let stopped = stopped.replace("=failed", "=inactive");
+        let stopped = StoppedService::parse(&stopped).unwrap();
+        assert_eq!(
+            (stopped.state.as_str(), stopped.has_failed),
+            ("inactive", false)
+        );
     }
 
     #[test]
-    fn a_service_that_runs_or_that_there_is_not_is_none() {
-        for (before, after) in [
-            ("ActiveState=failed", "ActiveState=active"),
-            ("LoadState=loaded", "LoadState=not-found"),
-            ("argv[]", ""),
-        ] {
-            let shown = SHOWN.replace(before, after);
-            assert_eq!(StoppedService::parse(&shown), None, "{after}");
-        }
+    fn a_service_that_runs_or_that_there_is_not_is_none_and_a_faulty_unit_has_failed() {
+        let parse = |before, after| StoppedService::parse(&SHOWN.replace(before, after));
+        assert_eq!(parse("=failed", "=active"), None);
+        assert_eq!(parse("LoadState=loaded", "LoadState=not-found"), None);
         assert_eq!(StoppedService::parse(""), None);
+        let faulty = parse("LoadState=loaded", "LoadState=bad-setting").unwrap();
+        assert_eq!(faulty.state, "its unit: bad-setting");
+        assert!(faulty.has_failed);
     }
 }

@@ -122,27 +122,36 @@ fn recording_continues_through_an_upgrade_and_ends_with_a_removal_that_says_so()
     expect_stopped_and_kept(&debian);
 }
 
-/// Stops the service and starts it again.
+/// Stops the service and starts it again. Its user could write to a directory outside of those of
+/// the service, but the service cannot.
 fn expect_doctor_of_stopped_service(debian: &Debian) {
-    debian.run("systemctl stop relayd; chown root:root /var/lib/relayd");
+    debian.run(
+        "systemctl stop relayd; mkdir /srv/traces; chown _relayd /srv/traces; cp /etc/relayd.conf /root; \
+         printf 'output=/srv/traces\\nno-such-option=1\\n' >>/etc/relayd.conf",
+    );
     let (is_faultless, printed) = debian.try_run("relayd doctor");
     assert!(!is_faultless, "{printed}");
     for found in [
-        "the service relayd.service of _relayd does not run (inactive): relayd --config=/etc/relayd.conf",
-        // Root could write there.
-        "output /var/lib/relayd: no file can be created: Permission denied",
-        "viewers port tcp://127.0.0.1:5344: free",
+        "warning  the service relayd.service does not run (inactive)",
+        "ok       examined in its place: relayd --config=/etc/relayd.conf",
+        "output /srv/traces: no file can be created: Read-only file system",
+        "ok       viewers port tcp://127.0.0.1:5344: free",
+        "warning  /etc/relayd.conf:",
     ] {
         assert!(printed.contains(found), "{found}: {printed}");
     }
-    debian.run("echo no-such-option=1 >>/etc/relayd.conf");
-    let (_, printed) = debian.try_run("relayd doctor");
-    let ignored = printed.lines().find(|line| line.contains("no-such-option"));
-    assert!(
-        ignored.is_some_and(|line| line.starts_with("warning  /etc/relayd.conf:")),
-        "{printed}"
-    );
-    debian.run("sed -i '$ d' /etc/relayd.conf; systemctl start relayd; relayd doctor");
+    debian.run("echo live-port=nonsense >>/etc/relayd.conf");
+    debian.try_run("systemctl start relayd");
+    let (is_faultless, printed) = debian.try_run("relayd doctor");
+    assert!(!is_faultless, "{printed}");
+    for found in [
+        "problem  the service relayd.service does not run (",
+        "problem  relayd.service cannot be examined: relayd: ",
+        "nonsense",
+    ] {
+        assert!(printed.contains(found), "{found}: {printed}");
+    }
+    debian.run("cp /root/relayd.conf /etc; systemctl reset-failed relayd; systemctl start relayd; relayd doctor");
 }
 
 fn expect_stopped_and_kept(debian: &Debian) {
