@@ -339,6 +339,24 @@ mod tests {
     }
 
     #[test]
+    fn an_unaligned_host_says_whether_samples_were_left_out() {
+        let mut metadata = Metadata::new();
+        metadata.extend(METADATA).unwrap();
+        let mut samples = Samples::with_max(1);
+        for (has_more_pairs, shown) in [
+            (false, "h: unaligned"),
+            (
+                true,
+                "h: unaligned: only the samples of 1024 pairs of a host and a relay are used",
+            ),
+        ] {
+            samples.has_more_pairs = has_more_pairs;
+            let host = Alignment::new(&samples, None).host(metadata.trace());
+            assert_eq!(host.unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
     fn times_are_as_exact_as_is_said_and_stay_what_they_were_when_samples_come() {
         let mut metadata = Metadata::new();
         metadata.extend(METADATA).unwrap();
